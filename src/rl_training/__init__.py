@@ -1,0 +1,24 @@
+"""Deep reinforcement learning that trains, resumes, evaluates and predicts through one surface."""
+
+from typing import TYPE_CHECKING
+
+from rl_training.lazy import lazy_exports
+from rl_training.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from rl_training.api import DQN as DQN
+    from rl_training.api import load as load
+    from rl_training.experiment.configs import load_config as load_config
+    from rl_training.experiment.manager import ExperimentManager as ExperimentManager
+    from rl_training.runtime.callbacks import Callback as Callback
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "DQN": "rl_training.api",
+        "load": "rl_training.api",
+        "load_config": "rl_training.experiment.configs",
+        "ExperimentManager": "rl_training.experiment.manager",
+        "Callback": "rl_training.runtime.callbacks",
+    },
+)

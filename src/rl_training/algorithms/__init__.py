@@ -1,0 +1,27 @@
+"""Losses and update rules; they know tensors, not environments, files or loggers."""
+
+from typing import TYPE_CHECKING
+
+from rl_training.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.dqn import DQN as DQN
+    from rl_training.algorithms.dqn import dqn_loss as dqn_loss
+    from rl_training.algorithms.protocol import Algorithm as Algorithm
+    from rl_training.algorithms.protocol import Decision as Decision
+    from rl_training.algorithms.protocol import UpdateResult as UpdateResult
+    from rl_training.algorithms.spec import AlgorithmSpec as AlgorithmSpec
+    from rl_training.algorithms.spec import BuildContext as BuildContext
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "DQN": "rl_training.algorithms.dqn",
+        "dqn_loss": "rl_training.algorithms.dqn",
+        "Algorithm": "rl_training.algorithms.protocol",
+        "Decision": "rl_training.algorithms.protocol",
+        "UpdateResult": "rl_training.algorithms.protocol",
+        "AlgorithmSpec": "rl_training.algorithms.spec",
+        "BuildContext": "rl_training.algorithms.spec",
+    },
+)

@@ -1,0 +1,182 @@
+"""DQN (Mnih et al. 2015), with Double (van Hasselt et al. 2016) and Dueling (Wang et al. 2016) as options."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
+from rl_training.algorithms.protocol import Decision, UpdateResult
+from rl_training.algorithms.schedules import linear
+from rl_training.config import DQNConfig
+from rl_training.data.transitions import Batch
+from rl_training.errors import CheckpointError
+from rl_training.models.mirror import MAX_BATCH, numpy_mirror
+from rl_training.models.normalizer import RunningNormalizer
+from rl_training.spaces import Array
+
+ElementLoss = Callable[..., torch.Tensor]
+_LOSSES: dict[str, ElementLoss] = {"huber": F.huber_loss, "mse": F.mse_loss}
+
+
+def dqn_loss(
+    q: torch.Tensor,
+    next_q_target: torch.Tensor,
+    next_q_online: torch.Tensor | None,
+    batch: Batch,
+    element_loss: ElementLoss = F.huber_loss,
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the scalar loss, the TD errors [B], and named metrics.
+
+    ``q``, ``next_q_target`` and ``next_q_online`` are [B, A]: Q-values of ``obs`` by the online network, and of
+    ``next_obs`` by the target and, for Double DQN, the online network. The gradient flows through ``q`` only.
+    """
+    assert q.ndim == 2, q.shape
+    assert q.shape == next_q_target.shape, (q.shape, next_q_target.shape)
+    chosen = q.gather(1, batch.action[:, None])[:, 0]
+    with torch.no_grad():
+        if next_q_online is None:
+            next_value = next_q_target.amax(1)
+        else:  # Double: the online network chooses, the target network values.
+            next_value = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True))[:, 0]
+        target = batch.reward + batch.discount * next_value
+    if batch.weight is None:
+        loss = element_loss(chosen, target)
+    else:
+        loss = (element_loss(chosen, target, reduction="none") * batch.weight).mean()
+    with torch.no_grad():
+        td_error = chosen - target
+        metrics = {
+            "loss": loss.detach(),
+            "q_value_mean": chosen.mean(),
+            "target_mean": target.mean(),
+            "td_error_mean": td_error.abs().mean(),
+        }
+    return loss, td_error, metrics
+
+
+class DQN:
+    """The learner: an online and a target network, an optimizer, and epsilon-greedy acting.
+
+    ``network`` maps observations [B, *obs] to Q-values [B, A]. Target syncs, epsilon and the learning rate
+    follow the env steps told by ``advance``.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        num_actions: int,
+        config: DQNConfig,
+        *,
+        total_timesteps: int,
+        rng: np.random.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config = config
+        self.num_actions = num_actions
+        self.device = torch.device(device)
+        self.online = network.to(self.device)
+        self.target = copy.deepcopy(self.online).requires_grad_(False)
+        self.optimizer = FlatAdam(
+            self.online, lr=config.learning_rate, eps=config.adam_eps, max_grad_norm=config.max_grad_norm
+        )
+        self.last_td_errors: torch.Tensor | None = None
+        self.updates = 0
+        self._flat_target = flatten_parameters(self.target)
+        self._element_loss = _LOSSES[config.loss]
+        self._mirror = numpy_mirror(self.online)
+        self._normalizer = next((m for m in self.online.modules() if isinstance(m, RunningNormalizer)), None)
+        self._total = total_timesteps
+        self._rng = rng if rng is not None else np.random.default_rng()
+        self._env_steps = 0
+        self.epsilon = 1.0
+        self.advance(0)
+
+    def q_values(self, obs: Array) -> Array:
+        """Return the online network's Q-values [N, A] of raw observations [N, *obs]."""
+        if self._mirror is not None and len(obs) <= MAX_BATCH:
+            return self._mirror(obs)
+        with torch.no_grad():
+            q: torch.Tensor = self.online(torch.as_tensor(obs, device=self.device))
+        return q.cpu().numpy()
+
+    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Decision:
+        """Choose actions [N]; when exploring, each environment tosses its own coin."""
+        if not explore:
+            return Decision(self.q_values(obs).argmax(1))
+        if self._normalizer is not None:
+            self._normalizer.observe(obs)
+        count = len(obs)
+        explores = self._rng.random(count) < self.epsilon
+        if explores.all():
+            return Decision(self._rng.integers(0, self.num_actions, count))
+        action = self.q_values(obs).argmax(1)
+        if explores.any():
+            action[explores] = self._rng.integers(0, self.num_actions, int(explores.sum()))
+        return Decision(action)
+
+    def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
+        """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
+        if weight is not None:
+            batch.weight = weight
+        with torch.no_grad():
+            next_q_target = self.target(batch.next_obs)
+            next_q_online = self.online(batch.next_obs) if self.config.double else None
+        loss, td_error, metrics = dqn_loss(
+            self.online(batch.obs), next_q_target, next_q_online, batch, self._element_loss
+        )
+        metrics["grad_norm"] = self.optimizer.step(loss)
+        self.updates += 1
+        self.last_td_errors = td_error
+        return UpdateResult(metrics, priorities=td_error.abs())
+
+    def sync_target(self) -> None:
+        """Move the target network towards the online one by ``tau``; buffers are copied."""
+        polyak(self._flat_target, self.optimizer.flat, self.config.tau)
+        for target, online in zip(self.target.buffers(), self.online.buffers(), strict=True):
+            target.copy_(online)
+
+    def advance(self, env_steps: int) -> None:
+        """Set epsilon and the learning rate, and sync the target when its interval has passed."""
+        c = self.config
+        interval = c.target_update_interval
+        if env_steps // interval > self._env_steps // interval:
+            self.sync_target()
+        self._env_steps = env_steps
+        if env_steps < c.learning_starts:
+            self.epsilon = 1.0
+        else:
+            fade = c.exploration_fraction * self._total
+            self.epsilon = linear(c.exploration_initial_eps, c.exploration_final_eps, fade, env_steps)
+        if c.learning_rate_final is not None:
+            self.optimizer.lr = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
+
+    def status(self) -> dict[str, float]:
+        """Return epsilon and the learning rate."""
+        return {"exploration_rate": self.epsilon, "learning_rate": self.optimizer.lr}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, optimizer and counters."""
+        return {
+            "model": {"online": dict(self.online.state_dict()), "target": dict(self.target.state_dict())},
+            "optimizer": self.optimizer.state_dict(),
+            "counters": {"updates": self.updates, "env_steps": self._env_steps},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of the same networks; a missing or misshapen part is an error."""
+        for name, network in (("online", self.online), ("target", self.target)):
+            try:
+                network.load_state_dict(state["model"][name], strict=True)
+            except RuntimeError as error:
+                raise CheckpointError(f"model: {name}: {' '.join(str(error).split())}") from None
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = int(state["counters"]["updates"])
+        self._env_steps = int(state["counters"]["env_steps"])
+        self.advance(self._env_steps)

@@ -1,0 +1,99 @@
+"""Adam over one flat parameter vector: the whole optimizer step is a handful of kernel calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.adam import adam
+
+from rl_training.errors import CheckpointError, NonFiniteError
+
+
+def flatten_parameters(module: nn.Module) -> torch.Tensor:
+    """Move a module's parameters into one contiguous vector, of which they become views."""
+    parameters = list(module.parameters())
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    offset = 0
+    for p in parameters:
+        p.data = flat[offset : offset + p.numel()].view_as(p)
+        offset += p.numel()
+    return flat
+
+
+def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> None:
+    """Move ``target`` the share ``tau`` of the way to ``online``; 1 copies it bit for bit."""
+    if tau == 1.0:
+        target.copy_(online)
+    else:
+        target.lerp_(online, tau)
+
+
+class FlatAdam:
+    """Adam with clipping by global norm, on all parameters of a module at once.
+
+    The gradients of the module are views of one vector as well, so zeroing, clipping and stepping each touch
+    a single tensor. For small networks this halves the cost of an update.
+    """
+
+    def __init__(self, module: nn.Module, *, lr: float, eps: float, max_grad_norm: float | None) -> None:
+        self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
+        self.flat = flatten_parameters(module)
+        self._grad = torch.zeros_like(self.flat)
+        self._exp_avg = torch.zeros_like(self.flat)
+        self._exp_avg_sq = torch.zeros_like(self.flat)
+        self._step = torch.zeros((), dtype=torch.float32, device=self.flat.device)
+        offset = 0
+        for p in module.parameters():
+            p.grad = self._grad[offset : offset + p.numel()].view_as(p)
+            offset += p.numel()
+
+    def step(self, loss: torch.Tensor) -> torch.Tensor:
+        """Descend once along the gradient of ``loss``; return the gradient's norm before clipping.
+
+        A loss or gradient that is not finite raises before any weight is touched.
+        """
+        self._grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = self._grad.norm()
+        if not math.isfinite(float(loss.detach() + norm)):
+            raise NonFiniteError(
+                f"loss is {float(loss.detach()):g} and its gradient's norm {float(norm):g}; the update was not applied"
+            )
+        if self.max_grad_norm is not None:
+            self._grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        with torch.no_grad():
+            adam(
+                [self.flat],
+                [self._grad],
+                [self._exp_avg],
+                [self._exp_avg_sq],
+                [],
+                [self._step],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=self.lr,
+                weight_decay=0.0,
+                eps=self.eps,
+                maximize=False,
+            )
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the moments and the number of steps."""
+        return {"exp_avg": self._exp_avg, "exp_avg_sq": self._exp_avg_sq, "step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the moments of an optimizer of the same size."""
+        own = self.state_dict()
+        for name, tensor in own.items():
+            given = state[name]
+            if given.shape != tensor.shape or given.dtype != tensor.dtype:
+                raise CheckpointError(f"optimizer: {name} is {given.dtype}{tuple(given.shape)}, not {tuple(tensor.shape)}")
+        for name, tensor in own.items():
+            tensor.copy_(state[name])

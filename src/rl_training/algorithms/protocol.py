@@ -1,0 +1,84 @@
+"""What the loop expects of an algorithm and of its experience."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from rl_training.data.transitions import Transitions
+from rl_training.spaces import Array
+
+
+@dataclass(slots=True)
+class Decision:
+    """Actions for N observations, and the memory to hand in with the next ones (none if memoryless)."""
+
+    action: Array
+    carry: Any = None
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """What an update reports: metrics that stay tensors until logged, and a priority per sample."""
+
+    metrics: dict[str, torch.Tensor]
+    priorities: torch.Tensor | None = None
+
+
+class Algorithm(Protocol):
+    """A learner: it decides, it updates, and it lists its whole state."""
+
+    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Decision:
+        """Choose actions [N, *action] for observations [N, *obs], in the learner's own units."""
+        ...
+
+    def update(self, batch: Any) -> UpdateResult:
+        """Learn from one batch; raise ``NonFiniteError`` before a NaN reaches the weights."""
+        ...
+
+    def advance(self, env_steps: int) -> None:
+        """Move everything that is scheduled in env steps to this point of the run."""
+        ...
+
+    def status(self) -> dict[str, float]:
+        """Return scheduled values worth logging."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state, in the sections ``model``, ``optimizer`` and ``counters``."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of the same shape."""
+        ...
+
+
+class Experience(Protocol):
+    """What is kept of the transitions, and when and how it is dealt out again."""
+
+    def add(self, step: Transitions) -> None:
+        """Store one step of the environments."""
+        ...
+
+    def batches(self, env_steps: int) -> Iterator[Any]:
+        """Yield the batches that are due."""
+        ...
+
+    def feedback(self, batch: Any, priorities: Any) -> None:
+        """Hear what the update found out about its batch."""
+        ...
+
+    def interrupt(self) -> None:
+        """Give up episodes that will not go on."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all state."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of the same shape."""
+        ...

@@ -1,0 +1,25 @@
+"""The experiment config: what can be set, its defaults, and how YAML and overrides become one frozen value."""
+
+from rl_training.config.algorithms import DQNConfig
+from rl_training.config.schema import (
+    AlgorithmConfig,
+    CheckpointConfig,
+    EnvConfig,
+    EvaluationConfig,
+    ExperimentConfig,
+    LoggingConfig,
+    NetworkConfig,
+    WrapperConfig,
+)
+
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "DQNConfig",
+    "EnvConfig",
+    "EvaluationConfig",
+    "ExperimentConfig",
+    "LoggingConfig",
+    "NetworkConfig",
+    "WrapperConfig",
+]

@@ -1,0 +1,193 @@
+"""YAML text and ``key.sub=value`` overrides to a plain mapping, and a mapping to a validated config."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rl_training.config.schema import AlgorithmConfig, ExperimentConfig
+from rl_training.errors import ConfigError, did_you_mean
+
+MAX_CONFIG_BYTES = 1_000_000
+_MAX_DEPTH = 32
+_TOP_LEVEL_HINTS = {
+    "n_timesteps": "total_timesteps",
+    "timesteps": "total_timesteps",
+    "env_id": "env.id",
+    "n_envs": "env.num_envs",
+    "num_envs": "env.num_envs",
+    "policy_kwargs": "network",
+    "hyperparameters": "algo_kwargs",
+    "eval": "evaluation",
+}
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, refusing what it silently accepts: duplicate keys and aliases (billion laughs)."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not supported", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not text", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key '{key}' stands twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """Parse one YAML document strictly; ``origin`` names it in the error."""
+    try:
+        loader = _StrictLoader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        where = f" line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{origin}{where}: not valid YAML: {' '.join(str(problem).split())}") from None
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{origin}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a config file into a plain mapping."""
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes, so not a config")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: should be a mapping of keys to values, not {_kind(data)}")
+    return data
+
+
+def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Return a copy of ``data`` with each ``key.sub=value`` (the value typed as YAML) put in."""
+    result = copy.deepcopy(dict(data))
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        parts = key.strip().split(".")
+        if not equals or not all(parts):
+            raise ConfigError(f"'{override}': an override is written key=value or key.sub=value")
+        value = parse_yaml(text, f"'{override}'")
+        target = result
+        for part in parts[:-1]:
+            nested = target.get(part)
+            if nested is None:
+                nested = target[part] = {}
+            if not isinstance(nested, dict):
+                raise ConfigError(f"{key}: '{part}' is {_kind(nested)}, so it has no keys below it")
+            target = nested
+        target[parts[-1]] = value
+    return result
+
+
+def build_config(
+    data: Mapping[str, Any], config_class_of: Callable[[str], type[AlgorithmConfig]]
+) -> ExperimentConfig[Any]:
+    """Validate a plain mapping; every problem is a one-line ``ConfigError`` with the dotted key."""
+    _check_depth(data)
+    algo = data.get("algo")
+    if algo is None:
+        raise ConfigError("algo: required key is missing" + did_you_mean_key("algo", data))
+    if not isinstance(algo, str):
+        raise ConfigError(f"algo: {_short(algo)} is not allowed: should be the name of an algorithm")
+    config_class = config_class_of(algo)
+    filled = {**data, "algo_kwargs": {} if data.get("algo_kwargs") is None else data["algo_kwargs"]}
+    model = ExperimentConfig[config_class]  # type: ignore[valid-type]
+    try:
+        return model.model_validate(filled)
+    except ValidationError as error:
+        raise ConfigError(_one_line(error, model, config_class)) from None
+
+
+def dump_yaml(config: ExperimentConfig[Any]) -> str:
+    """Return the resolved config, defaults included, as YAML that loads back to the same config."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def did_you_mean_key(wanted: str, data: Mapping[str, Any]) -> str:
+    """Point at a misspelt key of ``data`` when ``wanted`` is missing."""
+    near = did_you_mean(wanted, [str(key) for key in data])
+    return near.replace("did you mean", f"is '{wanted}' meant by") if near else ""
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str:
+    problems = error.errors()
+    first = problems[0]
+    loc = [str(part) for part in first["loc"]]
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    key = ".".join(loc)
+    if not loc:  # a cross-field check, whose text already starts with its key
+        return message + more
+    if first["type"] == "extra_forbidden":
+        hint = _hint(loc, model, config_class)
+        return f"{key}: unknown key{hint}{more}"
+    if first["type"] == "missing":
+        return f"{key}: required key is missing{more}"
+    return f"{key}: {_short(first['input'])} is not allowed: {message}{more}"
+
+
+def _hint(loc: list[str], model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str:
+    name, parents = loc[-1], loc[:-1]
+    if not parents and name in _TOP_LEVEL_HINTS:
+        return f"; did you mean '{_TOP_LEVEL_HINTS[name]}'?"
+    if parents == ["algo_kwargs"] and name in config_class.aliases:
+        return f"; did you mean '{config_class.aliases[name]}'?"
+    section: Any = model
+    for part in parents:
+        if part.isdigit():
+            continue
+        field = section.model_fields.get(part)
+        section = field.annotation if field is not None else None
+        section = next((arg for arg in getattr(section, "__args__", ()) if _is_model(arg)), section)
+        if not _is_model(section):
+            return ""
+    known = list(section.model_fields)
+    near = did_you_mean(name, known)
+    if not near and not parents and name in config_class.model_fields:
+        return f"; did you mean 'algo_kwargs.{name}'?"
+    return near or f"; known keys: {', '.join(known)}"
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def _check_depth(value: Any, depth: int = 0) -> None:
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"config is nested more than {_MAX_DEPTH} levels deep")
+    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for child in children:
+        _check_depth(child, depth + 1)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number", bool: "true/false"}
+    return "empty" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."

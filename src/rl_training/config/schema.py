@@ -1,0 +1,174 @@
+"""The parts of an experiment config that every algorithm shares: typed, frozen, unknown keys refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+_SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
+_NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?([kmb])?", re.IGNORECASE)
+
+
+def parse_number(value: Any) -> Any:
+    """Turn ``"1e6"``, ``"3e-4"``, ``"1_000"`` and ``"1M"`` into numbers; refuse booleans and non-finite ones.
+
+    PyYAML reads ``1e6`` as text, so every numeric field goes through this.
+    """
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    if isinstance(value, str):
+        text = value.strip()
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise ValueError("should be a number, such as 1000, 1e6, 1M or 3e-4")
+        suffix = match.group(3)
+        digits = text[: -len(suffix)] if suffix else text
+        number = float(digits) * (_SUFFIXES[suffix.lower()] if suffix else 1)
+        value = int(number) if number.is_integer() else number
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("should be a finite number")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(parse_number)]
+Float = Annotated[float, BeforeValidator(parse_number)]
+Count = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=2**53)]
+"""A positive whole number."""
+CountOrZero = Annotated[int, BeforeValidator(parse_number), Field(ge=0, le=2**53)]
+Fraction = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0, le=1.0)]
+PositiveFloat = Annotated[float, BeforeValidator(parse_number), Field(gt=0.0)]
+
+
+class Model(BaseModel):
+    """A frozen section of the config that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class WrapperConfig(Model):
+    """One wrapper around each environment, applied in the order listed."""
+
+    id: str
+    """A class of ``gymnasium.wrappers`` by name, or ``package.module:Class``."""
+    kwargs: dict[str, JsonValue] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_a_bare_name(cls, value: Any) -> Any:
+        return {"id": value} if isinstance(value, str) else value
+
+
+class EnvConfig(Model):
+    """Which environment, how many copies, and how they run."""
+
+    id: Annotated[str, Field(min_length=1)]
+    """A Gymnasium id, ``module:Id``, or ``package.module:factory``."""
+    kwargs: dict[str, JsonValue] = {}
+    """Passed to ``gymnasium.make`` or to the factory."""
+    wrappers: tuple[WrapperConfig, ...] = ()
+    num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=4096)] = 1
+    vectorization: Literal["sync", "subprocess", "native"] = "sync"
+    """``native`` uses the vector environment that the id itself registers."""
+    step_timeout: PositiveFloat = 60.0
+    """Seconds after which a subprocess environment counts as hung."""
+    reset_timeout: PositiveFloat = 300.0
+
+
+class NetworkConfig(Model):
+    """The network between observation and head."""
+
+    hidden_sizes: Annotated[tuple[Count, ...], Field(max_length=32)] = (256, 256)
+    activation: Literal["relu", "tanh", "elu", "gelu", "silu"] = "relu"
+    normalize_obs: bool = False
+    """Standardise observations by running statistics that live in, and are saved with, the model."""
+    factory: str | None = None
+    """An own network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``."""
+
+
+class EvaluationConfig(Model):
+    """Greedy evaluation on its own environments and random streams; it changes no training bit."""
+
+    frequency: CountOrZero = 10_000
+    """Env steps between evaluations; 0 turns them off."""
+    episodes: Count = 10
+    final_episodes: CountOrZero = 100
+    """Episodes of the evaluation that ends a run; 0 skips it."""
+    num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=256)] = 10
+    seed: CountOrZero = 0
+    """Root of the evaluation episodes' seeds: the same episodes for every run."""
+    stop_at: Float | None = None
+    """End training when the mean evaluation return reaches this value."""
+
+
+class CheckpointConfig(Model):
+    """When all state is saved, and how many saves are kept."""
+
+    frequency: CountOrZero = 25_000
+    """Env steps between checkpoints; 0 saves only at the end of the run and on a signal."""
+    keep: Count = 2
+    """How many of the newest are kept; the best one is kept besides."""
+
+
+class LoggingConfig(Model):
+    """Where metrics go besides ``metrics.jsonl``, which is always written."""
+
+    frequency: Count = 1_000
+    """Env steps between rows."""
+    window: Count = 100
+    """Episodes over which ``rollout/`` means are taken."""
+    console: bool = True
+    csv: bool = True
+    tensorboard: bool = True
+
+
+class AlgorithmConfig(Model):
+    """Root of the typed hyper-parameters of an algorithm (``algo_kwargs``)."""
+
+    aliases: ClassVar[dict[str, str]] = {}
+    """Names other packages use, mapped to ours, for the hint on an unknown key."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""
+
+
+K = TypeVar("K", bound=AlgorithmConfig)
+
+
+class ExperimentConfig(Model, Generic[K]):
+    """One run, completely: everything that decides what it computes."""
+
+    algo: str
+    env: EnvConfig
+    seed: Annotated[int, BeforeValidator(parse_number), Field(ge=0, lt=2**63)] = 0
+    total_timesteps: Count
+    """Environment steps, all environments together."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = "cpu"
+    threads: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1024)] = 1
+    """CPU threads of torch; small networks are fastest with one."""
+    algo_kwargs: K
+    network: NetworkConfig = NetworkConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @field_validator("algo")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[a-z0-9_]+", value):
+            raise ValueError("should be lower-case letters, digits and underscores")
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ExperimentConfig[K]:
+        # Each step of N environments counts N, so only a multiple of N can be met exactly.
+        envs, total = self.env.num_envs, self.total_timesteps
+        if self.env.vectorization != "native" and total % envs:
+            below, above = total - total % envs, total - total % envs + envs
+            raise ValueError(
+                f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; nearest are {below} and {above}"
+            )
+        self.algo_kwargs.check(self)
+        return self

@@ -1,0 +1,8 @@
+"""Experience: what is kept of the transitions, and what a learner is given of them."""
+
+from rl_training.data.experience import ReplayExperience
+from rl_training.data.n_step import NStepFolder
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.transitions import Batch, Transitions
+
+__all__ = ["Batch", "NStepFolder", "ReplayBuffer", "ReplayExperience", "Transitions"]

@@ -1,0 +1,97 @@
+"""Folding of n-step returns at the writer, so that no learner ever sees gamma, n or a done flag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rl_training.data.transitions import Transitions
+from rl_training.errors import CheckpointError
+from rl_training.spaces import Array
+
+Folded = tuple[Array, Array, Array, Array, Array]
+"""obs, action, reward, discount, next_obs, each with one leading dimension."""
+
+
+class NStepFolder:
+    """Turns single transitions into n-step ones: every transition heads exactly one window.
+
+    A window of m rewards gives ``sum_k gamma**k r_k`` and ``discount = gamma**m * (1 - terminated)``. Windows
+    are cut short where an episode ends, by termination or truncation, so none reaches into the next episode.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        gamma: float,
+        num_envs: int,
+        obs_shape: tuple[int, ...],
+        obs_dtype: np.dtype[Any] | type,
+        action_shape: tuple[int, ...],
+        action_dtype: np.dtype[Any] | type,
+    ) -> None:
+        self.n, self.gamma = n, gamma
+        # Open windows of each env, oldest first; row k of env e is open where k < _open[e].
+        self._obs = np.zeros((num_envs, n, *obs_shape), obs_dtype)
+        self._action = np.zeros((num_envs, n, *action_shape), action_dtype)
+        self._reward = np.zeros((num_envs, n))
+        self._open = np.zeros(num_envs, np.int64)
+        self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
+
+    def fold(self, step: Transitions) -> Folded:
+        """Take one step and return the windows that it completes, possibly none."""
+        if self.n == 1:
+            discount = self.gamma * ~step.terminated
+            return step.obs, step.action, step.reward, discount, step.next_obs
+        envs = step.env_ids
+        newest = self._open[envs]
+        self._obs[envs, newest] = step.obs
+        self._action[envs, newest] = step.action
+        self._reward[envs, newest] = 0.0
+        opened = newest + 1
+        rank = np.arange(self.n)
+        is_open = rank < opened[:, None]  # [N, n]
+        ages = np.where(is_open, newest[:, None] - rank, 0)  # rewards already in each window
+        self._reward[envs] += np.where(is_open, self._powers[ages] * step.reward[:, None], 0.0)
+
+        ended = step.terminated | step.truncated
+        closing = is_open & (ended[:, None] | (ages == self.n - 1))
+        row, slot = np.nonzero(closing)  # env by env, oldest window first
+        source = envs[row]
+        discount = self._powers[ages[row, slot] + 1] * ~step.terminated[row]
+        folded = (
+            self._obs[source, slot],
+            self._action[source, slot],
+            self._reward[source, slot],
+            discount,
+            step.next_obs[row],
+        )
+        self._drop_closed(envs, opened, ended)
+        return folded
+
+    def _drop_closed(self, envs: Array, opened: Array, ended: Array) -> None:
+        self._open[envs] = np.where(ended, 0, opened)
+        full = envs[(opened == self.n) & ~ended]
+        for array in (self._obs, self._action, self._reward):
+            array[full, :-1] = array[full, 1:]
+        self._open[full] -= 1
+
+    def forget(self) -> None:
+        """Drop all open windows, as when episodes are abandoned."""
+        self._open[:] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the open windows."""
+        return {name: getattr(self, f"_{name}").copy() for name in ("obs", "action", "reward", "open")}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the open windows of a folder with the same shapes."""
+        for name in ("obs", "action", "reward", "open"):
+            own, given = getattr(self, f"_{name}"), np.asarray(state[name])
+            if given.shape != own.shape or given.dtype != own.dtype:
+                raise CheckpointError(f"replay: n-step {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}")
+            own[...] = given
+        if not ((self._open >= 0) & (self._open < max(self.n, 2))).all():
+            raise CheckpointError("replay: n-step windows out of range")

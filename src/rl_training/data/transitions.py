@@ -1,0 +1,45 @@
+"""What flows from the collector to the experience, and from there to the learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from rl_training.spaces import Array
+
+
+@dataclass(slots=True)
+class Transitions:
+    """One true transition of each environment in ``env_ids``; never a row that autoreset made up.
+
+    ``next_obs`` is what the action led to, also where the episode ended there.
+    """
+
+    env_ids: Array  # [N] int64, increasing
+    obs: Array  # [N, *obs]
+    action: Array  # [N, *action], as learners count them
+    reward: Array  # [N] float64
+    next_obs: Array  # [N, *obs]
+    terminated: Array  # [N] bool
+    truncated: Array  # [N] bool
+
+    def __len__(self) -> int:
+        return len(self.env_ids)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one update learns from.
+
+    ``discount`` is ``gamma**k * (1 - terminated)`` for the k rewards folded into ``reward``, so that a loss
+    needs neither ``gamma`` nor a done flag.
+    """
+
+    obs: torch.Tensor  # [B, *obs]
+    action: torch.Tensor  # [B, *action]
+    reward: torch.Tensor  # [B] float32
+    discount: torch.Tensor  # [B] float32
+    next_obs: torch.Tensor  # [B, *obs]
+    weight: torch.Tensor | None = None  # [B] importance weights, none for uniform replay
+    indices: Array | None = None  # [B] where the rows lie in the buffer

@@ -1,0 +1,141 @@
+"""From an env config to environments: ids, factories, wrappers, seeds, and which way they are vectorised."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from rl_training.config import EnvConfig
+from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
+from rl_training.envs.subprocess import SubprocessVectorEnv
+from rl_training.envs.sync import SyncVectorEnv
+from rl_training.errors import ConfigError, EnvError, RLTrainingError, did_you_mean
+
+EnvFactory = Callable[..., gym.Env[Any, Any]]
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+
+
+def resolve(path: str, key: str) -> Any:
+    """Import what ``package.module:name`` names; ``key`` is the config key for the error.
+
+    The standard library is refused: a config should name environments and networks, not ``os:system``.
+    """
+    module_name, _, attribute = path.partition(":")
+    if module_name.split(".")[0] in sys.stdlib_module_names and module_name != "__main__":
+        raise ConfigError(f"{key}: '{path}' is of Python's standard library, which holds no such thing")
+    try:
+        target: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+    except ImportError as error:
+        raise ConfigError(f"{key}: '{path}': {error}") from error
+    except AttributeError:
+        raise ConfigError(
+            f"{key}: module '{module_name}' has no '{attribute}'" + did_you_mean(attribute, dir(target))
+        ) from None
+    return target
+
+
+def make_env(config: EnvConfig, factory: EnvFactory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """Make one bare environment: the factory or id of the config, with its wrappers."""
+    kwargs: dict[str, Any] = dict(config.kwargs)
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    make = factory or _maker(config.id)
+    try:
+        env = make(**kwargs)
+    except RLTrainingError:
+        raise
+    except Exception as error:
+        raise _refused(config.id, error) from error
+    if not isinstance(env, gym.Env):
+        raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
+    for index, wrapper in enumerate(config.wrappers):
+        key = f"env.wrappers.{index}"
+        wrap = _wrapper(wrapper.id, key)
+        try:
+            env = wrap(env, **wrapper.kwargs)
+        except Exception as error:
+            raise ConfigError(f"{key}: {wrapper.id}: {' '.join(str(error).split())}") from error
+    return env
+
+
+def make_vector_env(
+    config: EnvConfig, seeds: Sequence[EpisodeSeeds], factory: EnvFactory | None = None
+) -> VectorEnv:
+    """Make ``len(seeds)`` copies, each with its own stream of episode seeds."""
+    if config.vectorization == "native":
+        return _native(config, len(seeds))
+    make_env(config, factory).close()  # a mistake in the config shows here, not in a worker
+    fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]
+    if config.vectorization == "subprocess":
+        return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)
+    return SyncVectorEnv(fns)
+
+
+def _journaled(config: EnvConfig, seeds: EpisodeSeeds, factory: EnvFactory | None) -> gym.Env[Any, Any]:
+    return JournaledEnv(make_env(config, factory), seeds)
+
+
+def _native(config: EnvConfig, count: int) -> VectorEnv:
+    if config.wrappers:
+        raise ConfigError("env.wrappers: wrappers of single environments do not go with vectorization 'native'")
+    try:
+        return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **config.kwargs)
+    except Exception as error:
+        raise _refused(config.id, error) from error
+
+
+def _maker(env_id: str) -> EnvFactory:
+    module, colon, name = env_id.partition(":")
+    if colon:
+        # Gymnasium's own "module:Id" names a registered id; anything else after the colon is a callable.
+        if module.split(".")[0] in sys.stdlib_module_names and module != "__main__":
+            return resolve(env_id, "env.id")  # type: ignore[no-any-return]
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"env.id: '{env_id}': {error}") from error
+        if name not in gym.registry:
+            return resolve(env_id, "env.id")  # type: ignore[no-any-return]
+        env_id = name
+    else:
+        _import_by_prefix(env_id)
+    return functools.partial(gym.make, env_id, disable_env_checker=True)
+
+
+_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "dm_control/": "shimmy", "MinAtar/": "minatar.gym"}
+
+
+def _import_by_prefix(env_id: str) -> None:
+    for prefix, module in _PREFIXES.items():
+        if env_id.startswith(prefix):
+            try:
+                importlib.import_module(module)
+            except ImportError:
+                raise ConfigError(f"env.id: '{env_id}' needs the package '{module.split('.')[0]}'") from None
+
+
+def _wrapper(name: str, key: str) -> Any:
+    if ":" in name:
+        return resolve(name, key)
+    try:
+        return getattr(gym.wrappers, name)
+    except AttributeError:
+        raise ConfigError(
+            f"{key}: gymnasium.wrappers has no '{name}'" + did_you_mean(name, gym.wrappers.__all__)
+        ) from None
+
+
+def _refused(env_id: str, error: Exception) -> RLTrainingError:
+    reason = " ".join(str(error).split())
+    if isinstance(error, (gym.error.NameNotFound, gym.error.VersionNotFound, gym.error.NamespaceNotFound)):
+        return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))
+    if isinstance(error, (gym.error.Error, TypeError, ImportError)):
+        return ConfigError(f"env: '{env_id}' cannot be made: {reason}")
+    return EnvError(f"env: '{env_id}' cannot be made: {type(error).__name__}: {reason}")

@@ -1,0 +1,127 @@
+"""The wrapper every environment gets: it seeds episodes, journals them, and checks what comes out."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.errors import EnvError
+
+MAX_JOURNAL = 1_000_000
+"""Actions of one episode after which its journal is given up, and with it exact restoring."""
+
+
+class EpisodeSeeds:
+    """The seeds of an environment's episodes: the k-th depends on the root and k only, so k is all its state.
+
+    ``offset`` and ``stride`` deal the episodes of one stream out to several environments.
+    """
+
+    def __init__(self, root: np.random.SeedSequence, offset: int = 0, stride: int = 1) -> None:
+        self._root = root
+        self._stride = stride
+        self.index = offset
+
+    def __next__(self) -> int:
+        sequence = np.random.SeedSequence(self._root.entropy, spawn_key=(*self._root.spawn_key, self.index))
+        self.index += self._stride
+        return int(sequence.generate_state(1)[0] >> 1)  # 31 bits: some emulators take no more
+
+
+class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives each episode its own seed and remembers (seed, actions), from which the state can be rebuilt.
+
+    Whatever the environment returns is checked against its spaces
+    here, so that nothing malformed gets further; whatever it raises becomes a one-line ``EnvError``.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: EpisodeSeeds) -> None:
+        super().__init__(env)
+        self._seeds = seeds
+        self._obs_space = env.observation_space
+        self._action_space = env.action_space
+        self._shape = self._obs_space.shape
+        self._dtype = self._obs_space.dtype
+        self._is_float = self._dtype is not None and np.issubdtype(self._dtype, np.floating)
+        self.episode_seed: int | None = None
+        self.episode_step = 0
+        self._actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode under its own seed; an explicit ``seed`` overrides the stream once."""
+        self.episode_seed = next(self._seeds) if seed is None else seed
+        self.episode_step = 0
+        self._actions = []
+        try:
+            obs, info = self.env.reset(seed=self.episode_seed, options=options)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        if self.env.observation_space != self._obs_space or self.env.action_space != self._action_space:
+            raise self._wrong("the spaces", f"{self._obs_space}, {self._action_space} as at the start", "others")
+        return self._checked(obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, journal the action, and check the result."""
+        self.episode_step += 1
+        if self.episode_step <= MAX_JOURNAL:
+            self._actions.append(action)
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            reward = float(reward)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+        if not math.isfinite(reward):
+            raise self._wrong("reward", "a finite number", reward)
+        return self._checked(obs), reward, bool(terminated), bool(truncated), info
+
+    def journal(self) -> dict[str, Any] | None:
+        """Return (episode seed, actions so far) as arrays, or ``None`` if the episode outgrew the journal."""
+        if self.episode_seed is None or self.episode_step > MAX_JOURNAL:
+            return None
+        actions = np.array(self._actions, dtype=self._action_space.dtype)
+        shape = (self.episode_step, *(self._action_space.shape or ()))
+        return {"seed": self.episode_seed, "next": self._seeds.index, "actions": actions.reshape(shape)}
+
+    def start_from(self, episode: int) -> None:
+        """Let the next reset begin the episode of that index in the seed stream."""
+        self._seeds.index = episode
+
+    def replay_journal(self, journal: dict[str, Any]) -> Any:
+        """Bring the environment into the journaled state and return its observation."""
+        self._seeds.index = int(journal["next"])
+        obs, _ = self.reset(seed=int(journal["seed"]))
+        discrete = self._action_space.shape == ()
+        for action in journal["actions"]:
+            obs = self.step(int(action) if discrete else action)[0]
+        return obs
+
+    def _checked(self, obs: Any) -> Any:
+        obs = np.asarray(obs)
+        if obs.shape != self._shape:
+            raise self._wrong("observation shape", self._shape, obs.shape)
+        if obs.dtype != self._dtype:
+            raise self._wrong("observation dtype", self._dtype, obs.dtype)
+        # The dot product is the cheapest test that a NaN or infinity cannot pass; it may overflow by itself.
+        if self._is_float:
+            flat = obs.ravel()
+            if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+                raise self._wrong("observation", "finite numbers", f"{int((~np.isfinite(flat)).sum())} NaN or infinite")
+        return obs
+
+    def _where(self) -> str:
+        return f"(episode seed {self.episode_seed}, step {self.episode_step})"
+
+    def _wrong(self, what: str, expected: object, got: object) -> EnvError:
+        return EnvError(f"{what}: expected {expected}, got {got} {self._where()}")
+
+    def _failure(self, error: Exception) -> EnvError:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return EnvError(f"{reason} {self._where()}", details=traceback.format_exc())

@@ -1,0 +1,30 @@
+"""From Gymnasium's spaces to the plain specs that learners are built from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.errors import ConfigError
+from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions, ObsSpec
+
+
+def describe_spaces(obs_space: gym.Space[Any], action_space: gym.Space[Any]) -> tuple[ObsSpec, ActionSpec]:
+    """Return the specs of one environment's spaces, or say which wrapper would help."""
+    if isinstance(obs_space, (gym.spaces.Box, gym.spaces.MultiBinary, gym.spaces.MultiDiscrete)):
+        assert obs_space.dtype is not None
+        obs = ObsSpec(tuple(obs_space.shape), np.dtype(obs_space.dtype))
+    else:
+        raise ConfigError(
+            f"env: {type(obs_space).__name__} observations are not supported; "
+            "add 'FlattenObservation' to env.wrappers to make them one vector"
+        )
+    if isinstance(action_space, gym.spaces.Discrete):
+        return obs, DiscreteActions(int(action_space.n), int(action_space.start))
+    if isinstance(action_space, gym.spaces.Box):
+        if not action_space.is_bounded("both"):
+            raise ConfigError(f"env: unbounded action space {action_space}; rescale it with a wrapper")
+        return obs, ContinuousActions(action_space.low, action_space.high)
+    raise ConfigError(f"env: {type(action_space).__name__} actions are not supported; discrete or box is")

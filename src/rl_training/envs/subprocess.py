@@ -1,0 +1,371 @@
+"""A vector env with a process for each sub-env: one that crashes or hangs cannot take the run along."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import mmap
+import multiprocessing
+import os
+import selectors
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import IO, Any, Final, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, create_empty_array, iterate
+
+from rl_training.errors import EnvError
+from rl_training.spaces import Array
+
+_Env = gym.Env[Any, Any]
+
+# The first item of whatever a worker sends.
+_DONE: Final = "done"
+_FAILED: Final = "failed"
+_RESETTING: Final = "resetting"  # A step has ended the episode: from here on the timeout of a reset counts.
+
+_LIVENESS_SECONDS: Final = 0.1
+_CLOSE_SECONDS: Final = 2.0
+_SIGTERM_SECONDS: Final = 0.5
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)  # Loaded here, as the dynamic loader may be locked in a forked process.
+
+
+class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
+    """Steps every sub-env in a worker process of its own, with ``SAME_STEP`` autoreset.
+
+    Workers are forked (Linux, macOS), so ``env_fns`` may be closures; on Linux they are killed when the
+    thread that made the vector env ends, however it ends. Observations have to be arrays: they travel through
+    shared memory without a name, which the kernel frees with the last process. After any error the sub-envs
+    are no longer in step with each other, so ``close`` is the only call left.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], _Env]],
+        *,
+        step_timeout: float = 60.0,
+        reset_timeout: float = 300.0,
+    ) -> None:
+        if not env_fns:
+            raise EnvError("a vector env needs at least one env")
+        self.num_envs = len(env_fns)
+        self._step_timeout = step_timeout
+        self._reset_timeout = reset_timeout
+        self._unusable = ""
+        self._workers: list[_Handle] = []
+        self._selector = selectors.PollSelector()
+        self._end_workers = weakref.finalize(self, _end_workers, self._workers, os.getpid())
+        # Registered late, so run early at exit: multiprocessing's own hook waits for workers without a limit.
+        atexit.register(self._end_workers)
+        try:
+            with _nameless_file() as memory:
+                self._fork_workers(env_fns, memory)
+                self._adopt(self._exchange("start", [()] * self.num_envs, reset_timeout))
+                self._observations = self._share_observations(memory)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Reset every sub-env; an int seeds sub-env i with ``seed + i``, a sequence has a seed for each."""
+        if seed is None:
+            seed = [None] * self.num_envs
+        elif isinstance(seed, int):
+            seed = [seed + index for index in range(self.num_envs)]
+        replies = self._exchange("reset", [(one, options) for one in seed], self._reset_timeout)
+        infos: dict[str, Any] = {}
+        for index, info in enumerate(replies):
+            if info:
+                infos = self._add_info(infos, info, index)
+        return self._observations.copy(), infos
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Step every sub-env; one that ends is reset at once, its last obs in ``infos["final_obs"]``."""
+        # Gymnasium's single environments take a plain int for a discrete action.
+        discrete = self.single_action_space.shape == ()
+        singles = actions.tolist() if discrete else iterate(self.action_space, actions)
+        replies = self._exchange("step", [(action,) for action in singles], self._step_timeout)
+        infos: dict[str, Any] = {}
+        for index, (_, _, _, info, final) in enumerate(replies):
+            if final:
+                infos = self._add_info(infos, final, index)
+            if info:
+                infos = self._add_info(infos, info, index)
+        rewards, terminated, truncated, _, _ = zip(*replies, strict=True)
+        return self._observations.copy(), np.array(rewards), np.array(terminated), np.array(truncated), infos
+
+    def call_each(
+        self, name: str, args: Sequence[tuple[Any, ...]] | None = None, *, timeout: float | None = None
+    ) -> list[Any]:
+        """Call a method of every sub-env or its wrappers, each with its own arguments."""
+        requests = [(name, one) for one in ([()] * self.num_envs if args is None else args)]
+        return self._exchange("call", requests, self._reset_timeout if timeout is None else timeout)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End every worker within a few seconds, by force if it must be."""
+        self._unusable = "it is closed"
+        self._end_workers()
+        atexit.unregister(self._end_workers)
+
+    def _fork_workers(self, env_fns: Sequence[Callable[[], _Env]], memory: IO[bytes]) -> None:
+        context = multiprocessing.get_context("fork")
+        for index, env_fn in enumerate(env_fns):
+            pipe, worker_pipe = context.Pipe()
+            # Left open in this worker, they would keep the others from noticing that the parent has died.
+            parent_ends = [pipe, *(worker.pipe for worker in self._workers)]
+            worker = _Worker(env_fn, worker_pipe, memory, index)
+            process = context.Process(target=_work, args=(worker, parent_ends, os.getpid()), daemon=True)
+            process.start()
+            worker_pipe.close()
+            self._workers.append(_Handle(process, pipe))
+            self._selector.register(pipe, selectors.EVENT_READ, data=index)
+
+    def _adopt(self, specs: list[tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]]) -> None:
+        obs_space, action_space, metadata, self.render_mode = specs[0]
+        if not isinstance(obs_space, Box | Discrete | MultiDiscrete | MultiBinary):
+            kind = type(obs_space).__name__
+            raise EnvError(f"env 0: {kind} observation spaces are not supported; make it one array")
+        for index, (*spaces, _, _) in enumerate(specs):
+            for got, expected in zip(spaces, (obs_space, action_space), strict=True):
+                if got != expected:
+                    raise EnvError(_one_line(f"env {index}: its space {got} differs from env 0's {expected}"))
+        self.single_observation_space = obs_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(obs_space, self.num_envs)
+        self.action_space = batch_space(action_space, self.num_envs)
+        self.metadata = {**metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def _share_observations(self, memory: IO[bytes]) -> Array:
+        batch = create_empty_array(self.single_observation_space, self.num_envs)
+        assert isinstance(batch, np.ndarray)
+        memory.truncate(max(1, batch.nbytes))
+        self._exchange("attach", [(batch.shape, batch.dtype)] * self.num_envs, self._reset_timeout)
+        return _map(memory, batch.shape, batch.dtype)
+
+    def _exchange(self, command: str, args: Sequence[tuple[Any, ...]], timeout: float) -> list[Any]:
+        """Send every worker its request, then wait for all replies."""
+        if len(args) != self.num_envs:
+            raise ValueError(f"{command}: expected one entry per env ({self.num_envs}), got {len(args)}")
+        if self._unusable:
+            raise EnvError(f"the vector env cannot be used any more: {self._unusable}")
+        # Taken back at the end: an exchange cut short leaves replies that the next would take for its own.
+        self._unusable = f"a {command} failed or was interrupted"
+        for worker, request in zip(self._workers, args, strict=True):
+            with contextlib.suppress(OSError):  # A dead worker is reported when its reply is awaited.
+                worker.pipe.send((command, request))
+        replies = self._collect(command, timeout)
+        self._unusable = ""
+        return replies
+
+    def _collect(self, command: str, timeout: float) -> list[Any]:
+        replies: list[Any] = [None] * self.num_envs
+        pending = dict.fromkeys(range(self.num_envs), _Deadline(command, timeout, time.monotonic() + timeout))
+        while pending:
+            ready = self._selector.select(_LIVENESS_SECONDS)
+            for key, _ in ready:
+                status, payload = self._receive(key.data)
+                if status == _FAILED:
+                    message, details = payload
+                    raise EnvError(f"env {key.data}: {message}", details=details)
+                if status == _RESETTING:
+                    limit = self._reset_timeout
+                    pending[key.data] = _Deadline("reset", limit, time.monotonic() + limit)
+                else:
+                    replies[key.data] = payload
+                    del pending[key.data]
+            if not ready:
+                self._check_liveness(pending)
+        return replies
+
+    def _receive(self, index: int) -> Any:
+        try:
+            return self._workers[index].pipe.recv()
+        except (EOFError, OSError):
+            raise self._death(index) from None
+
+    def _check_liveness(self, pending: dict[int, _Deadline]) -> None:
+        for index, (activity, limit, moment) in pending.items():
+            process = self._workers[index].process
+            # Processes that an env has started may hold its pipe open, so that its end is not seen there.
+            if process.exitcode is not None:
+                raise self._death(index)
+            if time.monotonic() > moment:
+                _terminate([process])
+                raise EnvError(f"env {index}: {activity} took longer than {limit:g} s; worker ended")
+
+    def _death(self, index: int) -> EnvError:
+        process = self._workers[index].process
+        process.join(_SIGTERM_SECONDS)  # The pipe closes a moment before the exit code is known.
+        return EnvError(f"env {index}: worker {_cause_of_death(process.exitcode)}")
+
+
+class _Handle(NamedTuple):
+    """A worker as the parent sees it."""
+
+    process: ForkProcess
+    pipe: Connection
+
+
+class _Deadline(NamedTuple):
+    """When an activity has exceeded its limit in seconds."""
+
+    activity: str
+    limit: float
+    moment: float
+
+
+class _Worker:
+    """The side of the worker, with one public method for each command."""
+
+    def __init__(self, env_fn: Callable[[], _Env], pipe: Connection, memory: IO[bytes], index: int) -> None:
+        self._env_fn = env_fn
+        self._pipe = pipe
+        self._memory = memory
+        self._index = index
+        self._env: _Env = gym.Env()  # A stand-in that knows no episode, for errors before there is an env.
+        self._obs: Array = np.empty(())
+
+    def serve(self) -> None:
+        """Answer requests until the parent says to close, or is gone."""
+        with contextlib.suppress(EOFError, OSError):
+            while (request := self._pipe.recv())[0] != "close":
+                self._answer(*request)
+        with contextlib.suppress(Exception):  # Nobody is left to be told.
+            self._env.close()
+
+    def _answer(self, command: str, args: tuple[Any, ...]) -> None:
+        try:
+            self._pipe.send((_DONE, getattr(self, command)(*args)))
+        except Exception as error:
+            self._pipe.send((_FAILED, (self._describe(error), traceback.format_exc())))
+
+    def start(self) -> tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]:
+        self._env = env = self._env_fn()
+        return env.observation_space, env.action_space, env.metadata, env.render_mode
+
+    def attach(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._obs = _map(self._memory, shape, dtype)[self._index, ...]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
+        obs, info = self._env.reset(seed=seed, options=options)
+        self._publish(obs)
+        return info
+
+    def step(self, action: Any) -> tuple[float, bool, bool, dict[str, Any], dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        self._publish(obs)
+        final: dict[str, Any] = {}
+        if terminated or truncated:
+            # A copy, because the env may write the next episode's first obs into the same array.
+            final = {"final_obs": self._obs.copy()} | ({"final_info": info} if info else {})
+            self._pipe.send((_RESETTING, None))
+            info = self.reset()
+        return float(reward), bool(terminated), bool(truncated), info, final
+
+    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+        return self._env.get_wrapper_attr(name)(*args)
+
+    def _publish(self, obs: Any) -> None:
+        # An assignment would broadcast a wrong shape, and cut floats down to integers, without a word.
+        if np.shape(obs) != self._obs.shape:
+            raise EnvError(f"expected an observation of shape {self._obs.shape}, got {np.shape(obs)}")
+        np.copyto(self._obs, obs, casting="same_kind")
+
+    def _describe(self, error: Exception) -> str:
+        kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
+        text = _one_line(f"{kind}{error}").removesuffix(":")
+        position = self._position()
+        # The wrapper that knows the position may have added it to its own error.
+        return text if text.endswith(position) else f"{text} {position}"
+
+    def _position(self) -> str:
+        known = [
+            f"{label} {self._env.get_wrapper_attr(name)}"
+            for label, name in (("episode seed", "episode_seed"), ("step", "episode_step"))
+            if self._env.has_wrapper_attr(name)
+        ]
+        return f"({', '.join(known)})" if known else ""
+
+
+def _work(worker: _Worker, parent_ends: list[Connection], parent_pid: int) -> None:
+    """Run a worker process from its fork to its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent acts on it.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for end in parent_ends:
+        end.close()
+    if os.getppid() == parent_pid:  # Otherwise it died before the kernel was asked to pass that on.
+        worker.serve()
+
+
+def _end_workers(workers: list[_Handle], owner_pid: int) -> None:
+    """Ask all workers to close, then force them; a process forked from the owner must leave them alone."""
+    if os.getpid() != owner_pid:
+        return
+    for worker in workers:
+        with contextlib.suppress(OSError):
+            worker.pipe.send(("close", ()))
+        worker.pipe.close()
+    processes = [worker.process for worker in workers]
+    _join(processes, _CLOSE_SECONDS)
+    _terminate(processes)
+
+
+def _terminate(processes: list[ForkProcess]) -> None:
+    """End processes by SIGTERM, then by SIGKILL, because libraries such as SDL swallow the former."""
+    for process in processes:
+        process.terminate()
+    _join(processes, _SIGTERM_SECONDS)
+    for process in processes:
+        process.kill()
+    _join(processes, _CLOSE_SECONDS)
+
+
+def _join(processes: list[ForkProcess], seconds: float) -> None:
+    """Wait at most this long for all of them together."""
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+
+
+def _cause_of_death(exitcode: int | None) -> str:
+    if exitcode is None:
+        return "closed its pipe"
+    if exitcode >= 0:
+        return f"exited with code {exitcode}"
+    names = {number.value: number.name for number in signal.Signals}
+    hint = ", perhaps out of memory" if exitcode == -signal.SIGKILL else ""
+    return f"killed by {names.get(-exitcode, f'signal {-exitcode}')}{hint}"
+
+
+def _nameless_file() -> IO[bytes]:
+    """Return an empty file that forked processes can map once its size is known, and none must remove."""
+    if sys.platform != "linux":
+        return tempfile.TemporaryFile()
+    return open(os.memfd_create("observations"), "r+b")
+
+
+def _map(memory: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    shared: Array = np.ndarray(shape, dtype, buffer=mmap.mmap(memory.fileno(), 0))
+    return shared
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

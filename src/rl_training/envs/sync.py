@@ -1,0 +1,84 @@
+"""Several environments stepped one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rl_training.errors import EnvError
+from rl_training.spaces import Array
+
+
+class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
+    """A lean ``SAME_STEP`` vector environment: what an ended episode's last observation was is in the infos."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]]) -> None:
+        self.envs = [fn() for fn in env_fns]
+        self.num_envs = len(self.envs)
+        first = self.envs[0]
+        self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = first.observation_space
+        self.single_action_space = first.action_space
+        self.observation_space = batch_space(first.observation_space, self.num_envs)
+        self.action_space = batch_space(first.action_space, self.num_envs)
+        self._shape = (self.num_envs, *(first.observation_space.shape or ()))
+        self._discrete = first.action_space.shape == ()
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Reset every environment; a list of seeds gives each its own."""
+        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if not isinstance(seed, list) else seed
+        obs = np.empty(self._shape, self.single_observation_space.dtype)
+        infos: dict[str, Any] = {}
+        for i, env in enumerate(self.envs):
+            try:
+                obs[i], info = env.reset(seed=seeds[i], options=options)
+            except EnvError as error:
+                raise _named(i, error) from error
+            if info:
+                infos = self._add_info(infos, info, i)
+        return obs, infos
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Step every environment, starting a new episode at once where one ended."""
+        count = self.num_envs
+        obs = np.empty(self._shape, self.single_observation_space.dtype)
+        reward = np.empty(count)
+        terminated = np.empty(count, np.bool_)
+        truncated = np.empty(count, np.bool_)
+        infos: dict[str, Any] = {}
+        # Gymnasium's single environments take a plain int for a discrete action.
+        listed: Any = actions.tolist() if self._discrete else actions
+        for i, env in enumerate(self.envs):
+            try:
+                last, reward[i], terminated[i], truncated[i], info = env.step(listed[i])
+                if terminated[i] or truncated[i]:
+                    ended = {"final_obs": last, "final_info": info} if info else {"final_obs": last}
+                    infos = self._add_info(infos, ended, i)
+                    last, info = env.reset()
+            except EnvError as error:
+                raise _named(i, error) from error
+            obs[i] = last
+            if info:
+                infos = self._add_info(infos, info, i)
+        return obs, reward, terminated, truncated, infos
+
+    def call_each(self, name: str, args: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Call a method of every environment, each with its own arguments."""
+        given = [()] * self.num_envs if args is None else args
+        return [env.get_wrapper_attr(name)(*a) for env, a in zip(self.envs, given, strict=True)]
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+
+def _named(index: int, error: EnvError) -> EnvError:
+    return EnvError(f"env {index}: {error}", details=error.details)

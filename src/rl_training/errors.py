@@ -1,0 +1,57 @@
+"""Every error a user can meet: one line of text, and the exit code the command line ends with."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RLTrainingError(Exception):
+    """Root of all errors of this package; its text is one line made for a person."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+        """A traceback or similar, kept out of the terminal and written under the run's ``errors/``."""
+
+
+class ConfigError(RLTrainingError):
+    """A config, an override or an argument that cannot be accepted."""
+
+    exit_code = 2
+
+
+class RunLockedError(RLTrainingError):
+    """Another live process is using the run folder."""
+
+    exit_code = 2
+
+
+class CheckpointError(RLTrainingError):
+    """A checkpoint that is missing, damaged, foreign or too new."""
+
+
+class EnvError(RLTrainingError):
+    """An environment raised, hung, died or returned something it must not."""
+
+    exit_code = 3
+
+
+class NonFiniteError(RLTrainingError):
+    """A loss or a gradient became NaN or infinite."""
+
+    exit_code = 4
+
+
+class StorageError(RLTrainingError):
+    """Checkpoints could not be written several times in a row."""
+
+    exit_code = 5
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known word, or an empty string."""
+    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{nearest[0]}'?" if nearest else ""

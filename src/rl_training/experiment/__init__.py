@@ -1,0 +1,1 @@
+"""Experiments: which algorithms and configs there are, and runs over several seeds."""

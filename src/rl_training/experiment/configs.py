@@ -1,0 +1,56 @@
+"""Finding configs: by path or packaged name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.config import ExperimentConfig
+from rl_training.config.loading import apply_overrides, build_config, read_mapping
+from rl_training.errors import ConfigError, did_you_mean
+from rl_training.experiment.registry import config_class
+
+_PACKAGED = Path(__file__).parent.parent / "assets" / "configs"
+
+
+def packaged_configs() -> dict[str, Path]:
+    """Return the configs that ship with the package by name, such as ``dqn/cartpole``."""
+    paths = sorted(_PACKAGED.glob("*/*.yaml"))
+    return {f"{path.parent.name}/{path.stem}": path for path in paths}
+
+
+def find_config(source: str | Path) -> Path:
+    """Return the file that a path or a packaged name means."""
+    path, known = Path(source), packaged_configs()
+    if path.is_file():
+        return path
+    name = str(source).removesuffix(".yaml")
+    if name in known:
+        return known[name]
+    if path.suffix in {".yaml", ".yml"} or path.is_dir():
+        raise ConfigError(f"config: '{source}': no such file" + did_you_mean(name, known))
+    hint = did_you_mean(name, known) or f"; packaged are {', '.join(known)}"
+    raise ConfigError(f"config: '{source}' is neither a file nor a packaged config{hint}")
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()
+) -> ExperimentConfig[Any]:
+    """Return the validated config of a file, a packaged name or a mapping, with overrides put in.
+
+    Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values.
+    """
+    data = dict(source) if isinstance(source, Mapping) else read_mapping(find_config(source))
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            data = _put(data, key, value)
+        overrides = ()
+    return build_config(apply_overrides(data, overrides), config_class)
+
+
+def _put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    result = dict(data)
+    head, dot, rest = key.partition(".")
+    result[head] = _put(result.get(head) or {}, rest, value) if dot else value
+    return result

@@ -1,0 +1,45 @@
+"""Standardising of observations by running statistics that are part of the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rl_training.spaces import Array
+
+
+class RunningNormalizer(nn.Module):
+    """Maps observations to (obs - mean) / std, clipped; statistics move only by ``observe``.
+
+    They are float64 buffers of the module: saved with it, and the same for acting, learning, evaluation and
+    ``predict``, which all take raw observations.
+    """
+
+    mean: torch.Tensor
+    var: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.clip, self.eps = clip, eps
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def observe(self, obs: Array) -> None:
+        """Merge a batch [N, *shape] into the statistics (Chan et al.), as if all were seen in one pass."""
+        batch = torch.as_tensor(obs, dtype=torch.float64, device=self.mean.device)
+        count = batch.shape[0]
+        delta = batch.mean(0) - self.mean
+        total = self.count + count
+        # Sums of squares: own + batch's + what the distance of the two means adds.
+        squares = self.var * self.count + batch.var(0, correction=0) * count + delta**2 * self.count * count / total
+        self.mean += delta * count / total
+        self.var.copy_(squares / total)
+        self.count += count
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Normalise a batch [B, *shape]; the result is float32."""
+        scaled = (obs - self.mean) / torch.sqrt(self.var + self.eps)
+        return scaled.clamp(-self.clip, self.clip).float()

@@ -1,0 +1,71 @@
+"""Hooks for users: called while a run goes, able to look, to log and to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.runtime.evaluator import Evaluation
+    from rl_training.runtime.session import Session
+
+
+class Callback:
+    """Override what you need; ``training`` gives the run, its numbers, ``log``, ``save`` and ``stop``."""
+
+    def on_start(self, training: Session) -> None:
+        """Called once before the first step, also when a run is resumed."""
+
+    def on_step(self, training: Session) -> None:
+        """Called after every step of the environments, before anything is logged, evaluated or saved."""
+
+    def on_evaluation(self, training: Session, evaluation: Evaluation) -> None:
+        """Called after every evaluation during training."""
+
+    def on_end(self, training: Session) -> None:
+        """Called once after the last step, before the final evaluation."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what has to survive a resume."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+
+
+class StopOnThreshold(Callback):
+    """Ends training once the mean evaluation return reaches a threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def on_evaluation(self, training: Session, evaluation: Evaluation) -> None:
+        """Compare and stop."""
+        if evaluation.mean >= self.threshold:
+            training.stop(f"evaluation reached {evaluation.mean:g}, the threshold is {self.threshold:g}")
+
+
+class FunctionCallback(Callback):
+    """Makes a callback of a plain function of the training, called every step; returning False stops."""
+
+    def __init__(self, function: Callable[[Session], bool | None]) -> None:
+        self._function = function
+
+    def on_step(self, training: Session) -> None:
+        """Call the function."""
+        if self._function(training) is False:
+            training.stop("a callback returned False")
+
+
+CallbackLike = Callback | Callable[["Session"], "bool | None"] | Iterable[Any] | None
+
+
+def as_callbacks(given: CallbackLike) -> list[Callback]:
+    """Return a list of callbacks for one, several, a plain function, or none."""
+    if given is None:
+        return []
+    if isinstance(given, Callback):
+        return [given]
+    if callable(given):
+        return [FunctionCallback(given)]
+    return [callback for item in given for callback in as_callbacks(item)]

@@ -1,0 +1,195 @@
+"""Reading a checkpoint that may be damaged, foreign or hostile: all of it verifies, or one line says why."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors.torch import load_file
+
+from rl_training.errors import CheckpointError
+from rl_training.runtime import strict_json
+from rl_training.runtime.checkpoint_format import (
+    BLOCK_BYTES,
+    FORMAT_VERSION,
+    MANIFEST,
+    SECTION_NAME,
+    STATE,
+    TENSORS,
+    attach_tensors,
+    manifest_digest,
+    parse_step_name,
+)
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One verified checkpoint; its tensors are on the CPU and mapped copy-on-write from its files."""
+
+    path: Path
+    step: int
+    tree: dict[str, dict[str, Any]]
+    info: dict[str, Any]
+
+
+MIGRATIONS: dict[int, Callable[[Checkpoint], Checkpoint]] = {}
+"""For each older format version, what turns a checkpoint of that version into one of the next."""
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Return the checkpoint in ``path``, or raise a one-line ``CheckpointError`` naming file and reason."""
+    with blamed_on(path):
+        names = _list_folder(path)
+    with blamed_on(path / MANIFEST):
+        manifest = _read_manifest(path / MANIFEST)
+        _check_names(path.name, manifest, names)
+    # All sizes before the first hash: cheap refusals first.
+    for verify in (_verify_size, _verify_hash):
+        for name, record in manifest["files"].items():
+            with blamed_on(path / name):
+                verify(path / name, record)
+    with blamed_on(path / STATE):
+        tree = _read_state(path / STATE)
+    for name in manifest["files"]:
+        if name != STATE:
+            with blamed_on(path / name):
+                attach_tensors(_section(tree, name), _read_tensors(path / name))
+    checkpoint = Checkpoint(path, manifest["step"], tree, manifest["info"])
+    with blamed_on(path):
+        for version in range(manifest["format_version"], FORMAT_VERSION):
+            checkpoint = MIGRATIONS[version](checkpoint)
+    return checkpoint
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a regular file for reading; symlinks, pipes and devices are refused without blocking on them."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ValueError("not a regular file")
+    return open(path, "rb", opener=_open_no_follow)
+
+
+@contextmanager
+def blamed_on(file: Path) -> Iterator[None]:
+    """Turn whatever is raised inside into a one-line ``CheckpointError`` that names ``file``."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        line = " ".join(f"{file}: {reason or type(error).__name__}".split())
+        printable = "".join(char if char.isprintable() else "?" for char in line)
+        raise CheckpointError(printable) from error
+
+
+def _open_no_follow(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _list_folder(path: Path) -> set[str]:
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise ValueError("not a folder (symlinks are not followed)")
+    return set(os.listdir(path))
+
+
+def _read_json(path: Path) -> Any:
+    with open_plain(path) as file:
+        return strict_json.decode(file.read(strict_json.MAX_BYTES + 1))
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    document = _read_json(path)
+    manifest: dict[str, Any] = document if isinstance(document, dict) else {}
+    version = manifest.get("format_version")
+    if type(version) is not int:
+        raise ValueError("no format_version: not a checkpoint of this package")
+    # Before anything else is looked at: a newer format may differ in all the rest.
+    if version > FORMAT_VERSION:
+        raise ValueError(f"format {version} is newer than {FORMAT_VERSION}, the newest this version reads")
+    if version < min(MIGRATIONS, default=FORMAT_VERSION):
+        raise ValueError(f"format {version} is unknown; this version reads up to {FORMAT_VERSION}")
+    if set(manifest) != {"format_version", "step", "files", "info", "sha256"}:
+        raise ValueError("its keys are not format_version, step, files, info and sha256")
+    if manifest["sha256"] != manifest_digest(manifest):
+        raise ValueError("its content does not match its own sha256")
+    if type(manifest["step"]) is not int or manifest["step"] < 0:
+        raise ValueError("step is not a whole number")
+    if not isinstance(manifest["info"], dict):
+        raise ValueError("info is not an object")
+    return manifest
+
+
+def _check_names(folder: str, manifest: dict[str, Any], present: set[str]) -> None:
+    named = parse_step_name(folder)
+    if named and named[0] != manifest["step"]:
+        raise ValueError(f"step {manifest['step']} is not the one the folder is named after")
+    files = manifest["files"]
+    if not isinstance(files, dict) or STATE not in files:
+        raise ValueError(f"files does not list {STATE}")
+    for name, record in files.items():
+        if name != STATE and not (name.endswith(TENSORS) and SECTION_NAME.fullmatch(name[: -len(TENSORS)])):
+            raise ValueError(f"{name[:80]!r} is no name of a checkpoint file")
+        _check_record(name, record)
+    for name in sorted(present ^ {MANIFEST, *files}):
+        raise ValueError(f"{name[:80]!r} is {'not listed' if name in present else 'missing'}")
+
+
+def _check_record(name: str, record: Any) -> None:
+    if not isinstance(record, dict) or set(record) != {"size", "sha256"}:
+        raise ValueError(f"the record of {name} is not a size and a sha256")
+    if type(record["size"]) is not int or record["size"] < 0:
+        raise ValueError(f"the size of {name} is not a whole number")
+    if not isinstance(record["sha256"], str) or not _SHA256.fullmatch(record["sha256"]):
+        raise ValueError(f"the sha256 of {name} is malformed")
+
+
+def _verify_size(path: Path, record: dict[str, Any]) -> None:
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if size != record["size"]:
+        raise ValueError(f"{size} bytes, but the manifest says {record['size']}")
+
+
+def _verify_hash(path: Path, record: dict[str, Any]) -> None:
+    digest = hashlib.sha256()
+    with open_plain(path) as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    if digest.hexdigest() != record["sha256"]:
+        raise ValueError("its content does not match the manifest's sha256")
+
+
+def _read_state(path: Path) -> dict[str, dict[str, Any]]:
+    state = _read_json(path)
+    if not isinstance(state, dict):
+        raise ValueError("not an object of sections")
+    for section, content in state.items():
+        if not SECTION_NAME.fullmatch(section) or not isinstance(content, dict):
+            raise ValueError(f"section {section[:80]!r} is malformed")
+    return state
+
+
+def _section(tree: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    section = name.removesuffix(TENSORS)
+    if section not in tree:
+        raise ValueError(f"{STATE} has no section {section}")
+    return tree[section]
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    with open_plain(path) as file:
+        length = int.from_bytes(file.read(8), "little")
+        # The library leaves doubled keys open; with them a file would have two meanings.
+        strict_json.decode(file.read(min(length, strict_json.MAX_BYTES + 8)).rstrip(b" "))
+    tensors: dict[str, torch.Tensor] = load_file(path)
+    return tensors

@@ -1,0 +1,202 @@
+"""Learning curves: the pictures made from the ``metrics.jsonl`` of one run or of several seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rl_training.errors import RLTrainingError
+from rl_training.statistics import FloatArray, bootstrap_interval, iqm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Record = Mapping[str, Any]
+
+TRAIN_RETURN = "rollout/ep_rew_mean"
+EVAL_MEAN = "eval/mean_reward"
+EVAL_STD = "eval/std_reward"
+
+EVAL_COLOR = "#1f5fa8"
+TRAIN_COLOR = "#f0bd8b"
+INK = "#333333"
+
+# A finer summary would take longer to compute and look the same at this width.
+_MAX_POINTS = 500
+
+
+class Series(NamedTuple):
+    """One metric over environment steps: strictly rising ``steps`` [N] and finite ``values`` [N]."""
+
+    steps: FloatArray
+    values: FloatArray
+
+
+class SeedSummary(NamedTuple):
+    """The interquartile mean over seeds and its 95 % bootstrap interval, each [N], at ``steps`` [N]."""
+
+    steps: FloatArray
+    center: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a ``metrics.jsonl``, without the last one if a kill left it torn."""
+    lines = path.read_bytes().splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise RLTrainingError(f"{path}:{number}: not a JSON object") from error
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise RLTrainingError(f"{path}:{number}: not a JSON object with an integer 'step'")
+        records.append(record)
+    return records
+
+
+def extract_series(records: Sequence[Record], key: str) -> Series:
+    """Return one metric's points, leaving out the records where it is missing or not finite."""
+    steps: list[int] = []
+    values: list[float] = []
+    for record in records:
+        value = record.get(key)
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            continue
+        # A run resumed from an older checkpoint walks the same steps again: the later walk is the real one.
+        while steps and steps[-1] >= record["step"]:
+            steps.pop()
+            values.pop()
+        steps.append(record["step"])
+        values.append(value)
+    return Series(np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64))
+
+
+def summarize_seeds(curves: Sequence[Series]) -> SeedSummary:
+    """Return the summary on the union of all steps; a seed counts only from its first step to its last.
+
+    Steps with less than half as many seeds as the fullest step are left out.
+    """
+    grid = np.unique(np.concatenate([curve.steps for curve in curves]))
+    grid = grid[np.linspace(0, grid.size - 1, min(grid.size, _MAX_POINTS)).round().astype(int)]
+    on_grid = np.stack([np.interp(grid, *curve, left=np.nan, right=np.nan) for curve in curves], axis=1)
+    # Where seeds end at unlike steps the last of them stands alone, and would pass for a change of the whole.
+    seeds = np.isfinite(on_grid).sum(axis=1)
+    covered = 2 * seeds >= seeds.max()
+    present = [row[np.isfinite(row)] for row in on_grid[covered]]
+    # Every step is resampled with the same random seed, so the band varies with the scores and not with luck.
+    low, high = np.array([bootstrap_interval(scores) for scores in present]).T
+    return SeedSummary(grid[covered], np.array([iqm(scores) for scores in present]), low, high)
+
+
+def build_run_figure(records: Sequence[Record], title: str) -> Figure:
+    """Return one run's picture: training return, and evaluation mean with its standard deviation."""
+    figure, axes = _new_figure(title)
+    training, evaluation = extract_series(records, TRAIN_RETURN), extract_series(records, EVAL_MEAN)
+    if training.steps.size:
+        _draw_line(axes, training, TRAIN_COLOR, "training return", width=1.5)
+    if evaluation.steps.size:
+        spread_at = dict(zip(*extract_series(records, EVAL_STD), strict=True))
+        spread = np.array([spread_at.get(step, 0.0) for step in evaluation.steps])
+        _draw_band(axes, evaluation.steps, evaluation.values - spread, evaluation.values + spread)
+        _draw_line(axes, evaluation, EVAL_COLOR, "evaluation return, mean ± std", width=2.0)
+    _finish(axes, "no data yet: no finished episode, no evaluation")
+    return figure
+
+
+def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str) -> Figure:
+    """Return the picture of several seeds: a thin line for each, their IQM and its 95 % bootstrap band."""
+    figure, axes = _new_figure(title)
+    curves = [curve for records in runs if (curve := extract_series(records, EVAL_MEAN)).steps.size]
+    for index, curve in enumerate(curves):
+        _draw_line(axes, curve, EVAL_COLOR, "" if index else "each seed", width=0.8, alpha=0.4)
+    if curves:
+        steps, center, low, high = summarize_seeds(curves)
+        what = f"IQM of {len(curves)} seeds with 95 % interval" if len(curves) > 1 else "one seed"
+        _draw_band(axes, steps, low, high)
+        _draw_line(axes, Series(steps, center), EVAL_COLOR, f"evaluation return, {what}", width=2.0)
+    _finish(axes, "no data yet: no evaluation")
+    return figure
+
+
+def plot_run(metrics_path: Path, out: Path, title: str) -> None:
+    """Write the learning curve of one run as a PNG picture, whole or not at all."""
+    _write_png(build_run_figure(read_metrics(metrics_path), title), out)
+
+
+def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str) -> None:
+    """Write the learning curve over several seeds of one experiment as a PNG picture, whole or not at all."""
+    _write_png(build_seeds_figure([read_metrics(path) for path in metrics_paths], title), out)
+
+
+def _new_figure(title: str) -> tuple[Figure, Axes]:
+    # Imported here because matplotlib takes longer to load than the rest of a command's start.
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)
+    figure = Figure(figsize=(10, 6), dpi=100, layout=layout, facecolor="white")
+    axes = figure.add_subplot()
+    # Titles carry names of users' environments, in which a dollar sign is no formula.
+    axes.set_title(textwrap.fill(title, 90), loc="left", pad=34, size=14, color=INK, parse_math=False)
+    return figure, axes
+
+
+def _draw_line(axes: Axes, series: Series, color: str, label: str, *, width: float, alpha: float = 1) -> None:
+    (line,) = axes.plot(*series, color=color, alpha=alpha, linewidth=width, label=label)
+    if series.steps.size == 1:
+        # A line through a single point has no length and would be invisible.
+        line.set(marker="o", markersize=4 * width)
+
+
+def _draw_band(axes: Axes, steps: FloatArray, low: FloatArray, high: FloatArray) -> None:
+    if steps.size == 1:
+        # So would an area over a single step.
+        axes.vlines(steps, low, high, color=EVAL_COLOR, alpha=0.4, linewidth=2)
+    else:
+        axes.fill_between(steps, low, high, color=EVAL_COLOR, alpha=0.18, linewidth=0)
+
+
+def _finish(axes: Axes, empty_text: str) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    if not axes.lines:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, empty_text, transform=axes.transAxes, ha="center", size=16, color="#888888")
+        return
+    axes.set_xlim(0, 1.02 * max(1.0, axes.dataLim.x1))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    # An offset or exponent would be written above the axis, over the legend.
+    axes.ticklabel_format(axis="y", style="plain", useOffset=False)
+    axes.set_xlabel("environment steps", color=INK, size=12)
+    axes.set_ylabel("return", color=INK, size=12)
+    axes.tick_params(colors=INK, length=0, labelsize=11)
+    axes.grid(color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+    # Above the axes, where no curve can run beneath it.
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=11)
+
+
+def _write_png(figure: Figure, out: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    part = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        FigureCanvasAgg(figure).print_png(part)  # type: ignore[no-untyped-call]
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""Evaluation: own environments, own random streams, deterministic actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_training.algorithms.protocol import Algorithm
+from rl_training.config import EnvConfig, EvaluationConfig
+from rl_training.envs import EnvFactory, make_vector_env
+from rl_training.envs.journal import EpisodeSeeds
+from rl_training.runtime.streams import seed_sequence
+from rl_training.spaces import ActionSpec
+
+MAX_EPISODE_STEPS = 100_000
+"""Where an episode that does not end by itself is cut: a greedy policy may walk in circles for ever."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns and lengths of the evaluated episodes, in the order of their seeds."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    def row(self) -> dict[str, float]:
+        """Return the values that are logged."""
+        return {
+            "eval/mean_reward": self.mean,
+            "eval/std_reward": self.std,
+            "eval/min_reward": min(self.returns),
+            "eval/max_reward": max(self.returns),
+            "eval/mean_ep_length": float(np.mean(self.lengths)),
+        }
+
+
+def evaluate(
+    algorithm: Algorithm,
+    env: EnvConfig,
+    actions: ActionSpec,
+    options: EvaluationConfig,
+    episodes: int,
+    factory: EnvFactory | None = None,
+) -> Evaluation:
+    """Play the first ``episodes`` episodes of the evaluation stream greedily.
+
+    The episodes are fixed by ``options.seed`` alone, so two evaluations of one policy are equal, and two
+    policies are compared on the same episodes. Episode k is played by environment k modulo their number.
+    """
+    count = min(options.num_envs, episodes)
+    root = seed_sequence(options.seed, "evaluation")
+    streams = [EpisodeSeeds(root, offset=i, stride=count) for i in range(count)]
+    # Evaluation always runs in this process: it needs no isolation, and a run's own envs stay untouched.
+    envs = make_vector_env(env.model_copy(update={"vectorization": "sync"}), streams, factory)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
+    try:
+        obs, _ = envs.reset()
+        carry = None
+        while (playing < episodes).any():
+            decision = algorithm.act(obs, carry, explore=False)
+            carry = decision.carry
+            obs, reward, terminated, truncated, _ = envs.step(actions.to_env(decision.action))
+            active = playing < episodes
+            returns[playing[active]] += reward[active]
+            lengths[playing[active]] += 1
+            ended = terminated | truncated
+            if lengths.max() >= MAX_EPISODE_STEPS:
+                overlong = active & ~ended & (lengths[np.minimum(playing, episodes - 1)] >= MAX_EPISODE_STEPS)
+                for i in np.flatnonzero(overlong):
+                    obs[i], _ = envs.envs[i].reset()  # type: ignore[attr-defined]
+                ended |= overlong
+            playing[ended] += count
+    finally:
+        envs.close()
+    return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))

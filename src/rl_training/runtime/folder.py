@@ -1,0 +1,133 @@
+"""The folder of a run: its name, its lock, and the small files that describe it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import re
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.config import ExperimentConfig
+from rl_training.config.loading import dump_yaml
+from rl_training.errors import CheckpointError, ConfigError, RunLockedError
+from rl_training.version import __version__
+
+
+class RunFolder:
+    """A run's folder, held by an exclusive lock that the system frees even after ``kill -9``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be used as a run folder: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._lock, 200).decode(errors="replace").strip() or "another process"
+            os.close(self._lock)
+            raise RunLockedError(f"{path}: in use by {holder}") from None
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """The log of all metrics."""
+        return self.path / "metrics.jsonl"
+
+    def write(self, config: ExperimentConfig[Any], metadata: Mapping[str, Any]) -> None:
+        """Write ``config.yaml`` and ``metadata.json``, each whole or not at all."""
+        write_whole(self.path / "config.yaml", dump_yaml(config))
+        write_whole(self.path / "metadata.json", json.dumps(metadata, indent=2) + "\n")
+
+    def read_metadata(self) -> dict[str, Any]:
+        """Return what ``metadata.json`` says, empty if there is none or it is damaged."""
+        try:
+            data = json.loads((self.path / "metadata.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def write_error(self, text: str) -> Path:
+        """Keep a traceback under ``errors/`` and return where."""
+        folder = self.path / "errors"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def close(self) -> None:
+        """Free the lock."""
+        os.close(self._lock)
+
+
+def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs")) -> Path:
+    """Return a folder name that is free: ``runs/<algo>/<env>/<time>_s<seed>``."""
+    env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env.id).strip("-.") or "env"
+    stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}"
+    path, number = stem, 2
+    while path.exists():
+        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a small file so that a reader, or a crash, meets the old or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def environment_facts(threads: int, device: str) -> dict[str, Any]:
+    """Return what decides whether two runs can be equal bit for bit: versions, CPU, threads, device."""
+    import gymnasium
+    import numpy
+    import torch
+
+    return {
+        "rl_training": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "gymnasium": gymnasium.__version__,
+        "cpu": _cpu_name(),
+        "threads": threads,
+        "device": device,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def locate(path: Path) -> tuple[Path, bool]:
+    """Return the given path and whether it is a run folder (else one checkpoint); refuse anything else."""
+    if (path / "manifest.json").is_file():
+        return path, False
+    if (path / "checkpoints").is_dir():
+        return path, True
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such run folder or checkpoint")
+    raise CheckpointError(f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)")

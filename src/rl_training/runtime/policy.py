@@ -1,0 +1,70 @@
+"""A trained agent without its environment: from raw observations to actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rl_training.algorithms.protocol import Algorithm
+from rl_training.errors import ConfigError
+from rl_training.spaces import ActionSpec, Array, ContinuousActions, DiscreteActions, ObsSpec
+
+
+class Policy:
+    """Chooses actions for one raw observation or a batch of them, in the environment's own units."""
+
+    def __init__(self, algorithm: Algorithm, obs: ObsSpec, actions: ActionSpec) -> None:
+        self.algorithm = algorithm
+        self.obs = obs
+        self.actions = actions
+
+    def predict(
+        self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, Any]:
+        """Return ``(action, state)`` for one observation, or for a batch with a leading dimension.
+
+        ``state`` is the memory returned by the last call, and ``episode_start`` says where to forget it; both
+        are of no consequence to memoryless algorithms. Without ``deterministic`` the agent explores as at the
+        end of its training.
+        """
+        batch, single = self._batch(obs)
+        decision = self.algorithm.act(batch, state, explore=not deterministic)
+        action = self.actions.to_env(decision.action)
+        return (action[0] if single else action), decision.carry
+
+    def _batch(self, obs: Any) -> tuple[Array, bool]:
+        try:
+            array = np.asarray(obs)
+            if array.dtype == object or not np.can_cast(array.dtype, np.float64):
+                raise ValueError
+        except ValueError:
+            raise ConfigError("obs: not an array of numbers") from None
+        single = array.ndim == len(self.obs.shape)
+        batch = array[None] if single else array
+        if batch.shape[1:] != self.obs.shape or not len(batch):
+            raise ConfigError(
+                f"obs: expected shape {self.obs.shape}, or a batch of them, got {array.shape}"
+            )
+        if np.issubdtype(batch.dtype, np.floating) and not np.isfinite(batch).all():
+            raise ConfigError("obs: contains NaN or infinity")
+        cast = batch.astype(self.obs.dtype)
+        if np.issubdtype(self.obs.dtype, np.integer) and not np.array_equal(cast, batch):
+            raise ConfigError(f"obs: values do not fit {self.obs.dtype}")
+        return cast, single
+
+
+def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
+    """Return the specs as values that a checkpoint can hold."""
+    plain: dict[str, Any] = {"obs_shape": list(obs.shape), "obs_dtype": obs.dtype.str, "action_kind": actions.kind}
+    if isinstance(actions, DiscreteActions):
+        return {**plain, "n": actions.n, "start": actions.start}
+    return {**plain, "low": actions.low, "high": actions.high}
+
+
+def spaces_from_plain(plain: Any) -> tuple[ObsSpec, ActionSpec]:
+    """Return the specs that ``spaces_to_plain`` described."""
+    obs = ObsSpec(tuple(int(n) for n in plain["obs_shape"]), np.dtype(plain["obs_dtype"]))
+    if plain["action_kind"] == "discrete":
+        return obs, DiscreteActions(int(plain["n"]), int(plain["start"]))
+    return obs, ContinuousActions(np.asarray(plain["low"]), np.asarray(plain["high"]))

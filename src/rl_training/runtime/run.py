@@ -1,0 +1,155 @@
+"""A run put together: every live part, built from the config, and its whole state as one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.protocol import Algorithm, Experience
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext, NetworkFactory
+from rl_training.config import ExperimentConfig
+from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
+from rl_training.envs.journal import EpisodeSeeds
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.runtime.clock import Clock
+from rl_training.runtime.collector import Collector
+from rl_training.runtime.metrics import Metrics
+from rl_training.runtime.policy import Policy, spaces_to_plain
+from rl_training.runtime.streams import Streams, seed_sequence
+from rl_training.runtime.timing import Timer
+from rl_training.spaces import ActionSpec, ObsSpec
+
+
+class Run:
+    """Everything that changes while training, in one place."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig[Any],
+        spec: AlgorithmSpec,
+        *,
+        env: EnvFactory | None = None,
+        network: NetworkFactory | None = None,
+    ) -> None:
+        self.config = config
+        self.spec = spec
+        self.env_factory = env
+        self.clock = Clock(config.total_timesteps)
+        self.metrics = Metrics(config.logging.window)
+        self.timer = Timer()
+        self.streams = Streams(config.seed)
+        self.stop_reason: str | None = None
+        torch.set_num_threads(config.threads)
+        seeds = [EpisodeSeeds(seed_sequence(config.seed, "env", i)) for i in range(config.env.num_envs)]
+        envs = make_vector_env(config.env, seeds, env)
+        try:
+            obs, actions = describe_spaces(envs.single_observation_space, envs.single_action_space)
+            self.policy = build_policy(config, spec, obs, actions, self.streams, network)
+            context = build_context(config, obs, actions, self.streams, network)
+            self.experience: Experience = spec.build_experience(context)
+            self.collector = Collector(envs, actions, seed_sequence(config.seed, "env"), self.timer)
+        except BaseException:
+            envs.close()
+            raise
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The learner."""
+        return self.policy.algorithm
+
+    def stop(self, reason: str) -> None:
+        """Ask the loop to end after the current step."""
+        self.stop_reason = reason
+
+    def state_dict(self, *, envs_lost: bool = False) -> dict[str, Any]:
+        """Return all state, by the sections of a checkpoint."""
+        learner = self.algorithm.state_dict()
+        return {
+            "model": learner["model"],
+            "optimizer": learner["optimizer"],
+            "replay": self.experience.state_dict(),
+            "rng": self.streams.state_dict(),
+            "envs": self.collector.state_dict(lost=envs_lost),
+            "loop": {
+                "clock": self.clock.state_dict(),
+                "metrics": self.metrics.state_dict(),
+                "learner": learner["counters"],
+            },
+            "spaces": spaces_to_plain(self.policy.obs, self.policy.actions),
+            "config": self.config.model_dump(mode="json"),
+            "time": dict(self.timer.seconds),
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> str:
+        """Take over the state of a checkpoint; return how the environments came back."""
+        try:
+            load_learner(self.algorithm, tree)
+            self.experience.load_state_dict(tree["replay"])
+            self.streams.load_state_dict(tree["rng"])
+            self.clock.load_state_dict(tree["loop"]["clock"])
+            self.metrics.load_state_dict(tree["loop"]["metrics"])
+            self.timer.seconds.update({name: float(seconds) for name, seconds in tree["time"].items()})
+            restored = self.collector.load_state_dict(tree["envs"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"checkpoint: part missing or malformed: {type(error).__name__}: {error}") from error
+        if restored == "restarted":
+            self.experience.interrupt()
+        return restored
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.collector.envs.close()
+
+
+def build_context(
+    config: ExperimentConfig[Any], obs: ObsSpec, actions: ActionSpec, streams: Streams, network: NetworkFactory | None
+) -> BuildContext:
+    """Gather what a spec builds from, after checking that it can take these actions."""
+    if network is None and config.network.factory is not None:
+        network = resolve(config.network.factory, "network.factory")
+    return BuildContext(config, obs, actions, streams, pick_device(config.device), network)
+
+
+def build_policy(
+    config: ExperimentConfig[Any],
+    spec: AlgorithmSpec,
+    obs: ObsSpec,
+    actions: ActionSpec,
+    streams: Streams,
+    network: NetworkFactory | None = None,
+) -> Policy:
+    """Build a learner with freshly initialised weights."""
+    if actions.kind not in spec.action_kinds:
+        raise ActionKindError(spec, actions.kind)
+    context = build_context(config, obs, actions, streams, network)
+    # torch initialises from its global generator; fork it so that nobody else's stream is touched.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed_sequence(config.seed, "weights").generate_state(1)[0]))
+        return Policy(spec.build_learner(context), obs, actions)
+
+
+def load_learner(algorithm: Algorithm, tree: Mapping[str, Any]) -> None:
+    """Give a learner the state that a checkpoint holds of it."""
+    state = {"model": tree["model"], "optimizer": tree["optimizer"], "counters": tree["loop"]["learner"]}
+    algorithm.load_state_dict(state)
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name, ``auto`` being the best there is."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device: '{name}' is not available here; use 'cpu' or 'auto'")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("device: 'mps' is not available here; use 'cpu' or 'auto'")
+    return torch.device(name)
+
+
+class ActionKindError(ConfigError):
+    """An algorithm was given an action space that it cannot take."""
+
+    def __init__(self, spec: AlgorithmSpec, kind: str) -> None:
+        super().__init__(f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {kind} ones")
+        self.kind = kind

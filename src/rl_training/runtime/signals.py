@@ -1,0 +1,40 @@
+"""SIGINT and SIGTERM: the first asks for a checkpoint and an orderly end, the second ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class SignalGuard:
+    """While entered, notes signals instead of dying of them.
+
+    It has to be entered before any environment is made: SDL (pygame) takes over both signals when its video
+    system starts, but leaves alone whoever handles them already.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalGuard:
+        os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
