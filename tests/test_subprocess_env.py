@@ -378,6 +378,17 @@ def test_death_of_a_worker_is_noticed_within_a_second(make, fault, place, cause)
     assert str(caught.value) == f"env 2: worker {cause}"
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """A parent that handles SIGINT and SIGTERM in Python, as one that trains does."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
 def test_death_between_two_steps(make):
     env = make([ImageEnv] * 2)
     env.reset()
@@ -475,14 +486,19 @@ def test_close_is_bounded_and_idempotent(make):
         env.reset()
 
 
-def test_close_lets_envs_close(make, tmp_path):
+def test_close_lets_envs_close_in_silence(make, tmp_path, capfd):
     class Tidy(ImageEnv):
         def close(self):
             (tmp_path / "closed").touch()
             raise RuntimeError("too late to matter")
 
-    make([Tidy]).close()
+    env = make([Tidy])
+    make(
+        [ImageEnv]
+    )  # Its worker has inherited the parent's end of the pipe, so closing that end is not enough.
+    env.close()
     assert (tmp_path / "closed").exists()
+    assert capfd.readouterr().err == ""
 
 
 def test_dropping_the_last_reference_ends_the_workers():
@@ -494,6 +510,7 @@ def test_dropping_the_last_reference_ends_the_workers():
     assert child_pids() == before
 
 
+@pytest.mark.usefixtures("handlers")
 def test_ctrl_c_is_the_parents_business(make):
     before = child_pids()
     env = make([ImageEnv] * 2)
@@ -513,7 +530,9 @@ def test_a_fork_of_the_owner_leaves_the_workers_alone(make):
 
 
 SCRIPT = """
-    import os, signal, sys, time
+    import weakref
+    weakref.finalize(type("Early", (), {}), int)  # So that weakref's hook at exit comes after multiprocessing's.
+    import os, signal, time
     import gymnasium as gym
     import numpy as np
     from rl_training.envs.subprocess import SubprocessVectorEnv
@@ -535,8 +554,14 @@ SCRIPT = """
 """
 
 
-def start_script(ending):
-    code = textwrap.dedent(SCRIPT) + ending
+WITHOUT_PRCTL = """
+import rl_training.envs.subprocess as module
+module._LIBC.prctl = lambda *_: None
+"""
+
+
+def start_script(ending, beginning=""):
+    code = beginning + textwrap.dedent(SCRIPT) + ending
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     pids = [int(word) for word in process.stdout.readline().split()]
     assert len(pids) == 3
@@ -553,6 +578,11 @@ def test_no_orphans_when_the_parent_is_killed(ending):
         assert all(is_running(pid) for pid in pids)
         process.kill()
     assert wait_until_gone(pids) == []
+
+
+def test_workers_see_the_parents_end_even_if_another_hangs():
+    process, pids = start_script("env.step(np.array([1, 1, 0]))", WITHOUT_PRCTL)
+    XX
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])

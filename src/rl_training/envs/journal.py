@@ -70,7 +70,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Step, journal the action, and check the result."""
         self.episode_step += 1
         if self.episode_step <= MAX_JOURNAL:
-            self._actions.append(action)
+            self._actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             reward = float(reward)

@@ -59,7 +59,8 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             try:
                 last, reward[i], terminated[i], truncated[i], info = env.step(listed[i])
                 if terminated[i] or truncated[i]:
-                    ended = {"final_obs": last, "final_info": info} if info else {"final_obs": last}
+                    # A copy, because the env may write the next episode's first obs into the same array.
+                    ended = {"final_obs": last.copy()} | ({"final_info": info} if info else {})
                     infos = self._add_info(infos, ended, i)
                     last, info = env.reset()
             except EnvError as error:

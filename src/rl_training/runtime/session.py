@@ -41,6 +41,7 @@ class TrainResult:
     updates: int
     episodes: int
     seconds: float
+    time_split: str
     metrics: dict[str, float]
     evaluation: Evaluation | None
     stop_reason: str | None
@@ -135,7 +136,6 @@ class Session:
 
     def execute(self) -> TrainResult:
         """Train to the end of the budget, a stop or a fault."""
-        config = self.run.config
         self._open_loggers()
         try:
             for callback in self._callbacks:
@@ -156,8 +156,6 @@ class Session:
         finally:
             for logger in self._loggers:
                 logger.close()
-            if config.env.vectorization == "subprocess" or self._guard.received is not None:
-                self.run.close()
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
@@ -231,6 +229,7 @@ class Session:
             run.clock.updates,
             run.clock.episodes,
             run.timer.total,
+            run.timer.split(),
             self.last_row,
             evaluation,
             run.stop_reason,

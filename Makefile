@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help train test test-slow check bench clean
+
+help:
+	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
+	@echo "make test    install what tests need and run the suite"
+	@echo "make check   ruff and mypy"
+	@echo "make bench   speed against Stable-Baselines3, on this machine"
+
+train: $(VENV)/installed
+	$(BIN)/rl-training train --config dqn/cartpole
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest --slow
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/dqn_speed.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) --editable ".[dev]"
+	@touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	$(PIP) --editable ".[bench]"
+	@touch $@

@@ -1,0 +1,5 @@
+"""``python -m rl_training`` is the command line."""
+
+from rl_training.cli import main
+
+main()

@@ -1,0 +1,185 @@
+"""What every managed class does: it owns environment, run folder, checkpoints and prediction."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from rl_training.algorithms.spec import NetworkFactory
+from rl_training.config import ExperimentConfig
+from rl_training.envs import EnvFactory
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment import registry
+from rl_training.experiment.configs import load_config
+from rl_training.runtime.callbacks import CallbackLike
+from rl_training.runtime.checkpoint import Checkpoint
+from rl_training.runtime.evaluator import Evaluation
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.session import TrainResult
+from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
+
+A = TypeVar("A", bound="ManagedAlgorithm")
+
+
+class ManagedAlgorithm:
+    """An agent and its run.
+
+    ``env`` is a Gymnasium id, ``module:Id``, ``package.module:factory``, or a callable that makes an
+    environment. ``network`` is a callable from ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``. Further
+    keywords are the algorithm's hyper-parameters (``learning_rate=1e-3``); anything else of an experiment goes
+    into ``config``: a packaged name, a path or a mapping, which the keywords override.
+    """
+
+    algo_name: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        env: str | EnvFactory | None = None,
+        *,
+        config: str | Path | Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        num_envs: int | None = None,
+        device: str | None = None,
+        network: NetworkFactory | None = None,
+        run_dir: str | Path | None = None,
+        **algo_kwargs: Any,
+    ) -> None:
+        self._settings: dict[str, Any] = {"algo": self.algo_name}
+        if env is not None:
+            self._settings["env.id"] = env if isinstance(env, str) else _importable_name(env)
+        elif config is None:
+            raise ConfigError("env: give an environment, or a config that names one")
+        optional = {"seed": seed, "env.num_envs": num_envs, "device": device}
+        self._settings.update({key: value for key, value in optional.items() if value is not None})
+        if network is not None:
+            self._settings["network.factory"] = _importable_name(network)
+        self._settings.update({f"algo_kwargs.{name}": value for name, value in algo_kwargs.items()})
+        self._source = config if config is not None else {}
+        self._env = env if callable(env) else None
+        self._network = network
+        self._run_dir = Path(run_dir) if run_dir is not None else None
+        self._checkpoint_path: Path | None = None
+        self._policy: Policy | None = None
+        self._config: ExperimentConfig[Any] | None = None
+        self.result: TrainResult | None = None
+        # A mistake in the arguments should show here, not in ``learn``; the budget is not known yet.
+        self._experiment(None)
+
+    def learn(
+        self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
+    ) -> ManagedAlgorithm:
+        """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more."""
+        if self.run_dir is None or self._checkpoint_path is None:
+            config = self._experiment(total_timesteps)
+            result = registry.train(
+                config,
+                run_dir=self._run_dir,
+                callback=callback,
+                env=self._env,
+                network=self._network,
+                console=progress_bar,
+            )
+            return self._trained(result)
+        assert self._config is not None
+        done = load_checkpoint(self._checkpoint_path).step
+        more = total_timesteps if total_timesteps is not None else self._config.total_timesteps
+        return self.resume(done + more, callback, progress_bar)
+
+    def resume(
+        self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
+    ) -> ManagedAlgorithm:
+        """Go on exactly where the newest checkpoint was made, up to ``total_timesteps`` in all if given."""
+        path = self.run_dir if self.run_dir is not None else self._checkpoint_path
+        if path is None:
+            raise ConfigError("nothing to resume: call learn() first, or load() a run")
+        overrides = [] if total_timesteps is None else [f"total_timesteps={total_timesteps}"]
+        result = registry.resume(
+            path, overrides=overrides, callback=callback, env=self._env, network=self._network, console=progress_bar
+        )
+        return self._trained(result)
+
+    def predict(
+        self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, Any]:
+        """Return ``(action, state)`` for one raw observation or a batch."""
+        return self._trained_policy.predict(obs, state, episode_start, deterministic)
+
+    def evaluate(self, episodes: int = 100, *, seed: int | None = None) -> Evaluation:
+        """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""
+        assert self._config is not None or self._policy is None
+        policy = self._trained_policy
+        assert self._config is not None
+        return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env)
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the newest checkpoint, which holds all state, to a new folder ``path``."""
+        target = Path(path)
+        if self._checkpoint_path is None:
+            raise ConfigError("nothing to save: call learn() first, or load() a run")
+        if target.exists():
+            raise ConfigError(f"{target}: exists already; checkpoints are never overwritten")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.copytree(self._checkpoint_path, partial)
+        partial.rename(target)
+        return target
+
+    @classmethod
+    def load(
+        cls: type[A], path: str | Path, *, env: EnvFactory | None = None, network: NetworkFactory | None = None, best: bool = False
+    ) -> A:
+        """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint."""
+        checkpoint = load_checkpoint(Path(path), best=best)
+        agent = cls.__new__(cls)
+        agent._env, agent._network, agent.result = env, network, None
+        agent._source, agent._settings = {}, {}
+        is_run = (Path(path) / "checkpoints").is_dir()
+        agent._run_dir = Path(path) if is_run else None
+        agent._adopt(checkpoint)
+        assert agent._config is not None
+        if cls.algo_name != agent._config.algo:
+            raise CheckpointError(f"{path}: was made by '{agent._config.algo}', not '{cls.algo_name}'")
+        return agent
+
+    @property
+    def run_dir(self) -> Path | None:
+        """The run folder, once there is one."""
+        return self._run_dir
+
+    @property
+    def config(self) -> ExperimentConfig[Any] | None:
+        """The resolved config of the run, once there is one."""
+        return self._config
+
+    @property
+    def _trained_policy(self) -> Policy:
+        if self._policy is None:
+            raise ConfigError("this agent has not learned anything yet: call learn() first, or load() a run")
+        return self._policy
+
+    def _experiment(self, total_timesteps: int | None) -> ExperimentConfig[Any]:
+        source: Any = self._source
+        settings = dict(self._settings)
+        if total_timesteps is not None:
+            settings["total_timesteps"] = total_timesteps
+        elif isinstance(source, Mapping) and "total_timesteps" not in source:
+            settings["total_timesteps"] = 2**53 - 2**53 % int(settings.get("env.num_envs", 1))
+        return load_config(source, settings)
+
+    def _trained(self, result: TrainResult) -> ManagedAlgorithm:
+        self.result = result
+        self._run_dir = result.run_dir
+        self._adopt(load_checkpoint(result.checkpoint))
+        return self
+
+    def _adopt(self, checkpoint: Checkpoint) -> None:
+        self._policy, self._config = load_policy(checkpoint, registry.get, self._network)
+        self._checkpoint_path = checkpoint.path
+
+
+def _importable_name(thing: Any) -> str:
+    """Return ``module:name`` under which a later process can find a callable again, if it is importable."""
+    name = getattr(thing, "__qualname__", type(thing).__qualname__)
+    return f"{getattr(thing, '__module__', type(thing).__module__)}:{name}"

@@ -1,0 +1,207 @@
+"""The command line. torch is imported only by commands that compute, and after the config was accepted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.version import __version__
+
+if TYPE_CHECKING:
+    from rl_training.config import ExperimentConfig
+    from rl_training.runtime.session import TrainResult
+
+app = typer.Typer(
+    name="rl-training",
+    help="Train, resume, evaluate and use deep reinforcement learning agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override.")]
+RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder or one checkpoint.")]
+CheckpointOption = Annotated[Path | None, typer.Option("--checkpoint", help="The same as RUN.")]
+BestOption = Annotated[bool, typer.Option("--best", help="The best checkpoint of the run instead of the newest.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for machines.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Option("--config", "-c", help="A YAML file or a packaged name: dqn/cartpole.")],
+    overrides: Overrides = None,
+    run_dir: Annotated[Path | None, typer.Option(help="The run folder, instead of one below runs/.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed, the same as seed=N.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run seeds seed, seed+1, ... and gather the results.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Train an agent from a config."""
+    from rl_training.experiment.configs import load_config
+
+    given = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
+    experiment = load_config(config, given)
+    if seeds is not None:
+        _train_seeds(experiment, seeds, jobs, run_dir, quiet)
+        return
+    from rl_training.experiment import registry
+
+    _report(registry.train(experiment, run_dir=run_dir, console=not quiet))
+
+
+@app.command()
+def resume(
+    run: RunArgument = None,
+    overrides: Overrides = None,
+    checkpoint: CheckpointOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Go on with a run exactly where it was; total_timesteps=N goes further."""
+    path, given = _run_path(run, checkpoint, overrides)
+    from rl_training.experiment import registry
+
+    _report(registry.resume(path, overrides=given, console=not quiet))
+
+
+@app.command("eval")
+def evaluate(
+    run: RunArgument = None,
+    checkpoint: CheckpointOption = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Default: as at the end of training.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Other episodes than those of training.")] = None,
+    best: BestOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate an agent greedily."""
+    path, _ = _run_path(run, checkpoint, None)
+    from rl_training.experiment import registry
+
+    result = registry.evaluate(path, episodes, best=best, seed=seed)
+    if as_json:
+        values = {"mean": result.mean, "std": result.std, "returns": result.returns, "lengths": result.lengths}
+        print(json.dumps({"episodes": len(result.returns), **values}))
+        return
+    low, high = min(result.returns), max(result.returns)
+    print(f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}")
+
+
+@app.command()
+def predict(
+    run: RunArgument = None,
+    checkpoint: CheckpointOption = None,
+    obs: Annotated[str, typer.Option(help="One observation or a batch, as JSON: '[0.1, 0, 0, 0]'.")] = "",
+    best: BestOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the action for an observation."""
+    path, _ = _run_path(run, checkpoint, None)
+    try:
+        values = json.loads(obs)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"--obs: not valid JSON: {obs[:60]!r}") from None
+    from rl_training.experiment import registry
+
+    action = registry.predict(path, values, best=best).tolist()
+    print(json.dumps({"action": action}) if as_json else action)
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List the algorithms and the packaged configs."""
+    from rl_training.experiment.configs import packaged_configs
+    from rl_training.experiment.registry import algorithms
+
+    specs, configs = algorithms(), list(packaged_configs())
+    if as_json:
+        print(json.dumps({"algorithms": list(specs), "configs": configs}))
+        return
+    print("Algorithms")
+    for spec in specs.values():
+        print(f"  {spec.name:<16} {spec.title}: {spec.summary}")
+    print("Configs")
+    for name in configs:
+        print(f"  {name}")
+
+
+@app.command()
+def show(config: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")], overrides: Overrides = None) -> None:
+    """Print a config with every default resolved."""
+    from rl_training.config.loading import dump_yaml
+    from rl_training.experiment.configs import load_config
+
+    print(dump_yaml(load_config(config, overrides or [])), end="")
+
+
+def _run_path(run: Path | None, checkpoint: Path | None, overrides: list[str] | None) -> tuple[Path, list[str]]:
+    given = list(overrides or [])
+    if checkpoint is not None and run is not None and "=" in str(run):
+        given, run = [str(run), *given], None  # with --checkpoint, the first word is an override already
+    if (run is None) == (checkpoint is None):
+        raise ConfigError("RUN: give one run folder or checkpoint")
+    path = run if run is not None else checkpoint
+    assert path is not None
+    from rl_training.runtime.folder import locate
+
+    return locate(path)[0], given
+
+
+def _train_seeds(experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool) -> None:
+    from rl_training.experiment.manager import ExperimentManager
+
+    manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
+    summary = manager.run(console=not quiet)
+    for seed, score in zip(summary.seeds, summary.scores, strict=True):
+        print(f"  seed {seed}: {score:.2f}")
+    low, high = summary.interval
+    print(f"IQM {summary.iqm:.2f}, 95 % interval {low:.2f} to {high:.2f}, {len(summary.seeds)} seeds")
+    print(f"Folder  {_short(summary.folder)}")
+
+
+def _report(result: TrainResult) -> None:
+    folder = _short(result.run_dir)
+    if result.stop_reason:
+        print(f"Stopped at step {result.steps}: {result.stop_reason}")
+    speed = result.steps / max(result.seconds, 1e-9)
+    print(f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s")
+    print(f"Time    {result.time_split}")
+    if result.evaluation is not None:
+        value = result.evaluation
+        print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
+    print(f"Folder  {folder}")
+    print(f"Curve   {folder}/curve.png")
+    print("Next")
+    print(f"  rl-training eval {folder}")
+    print(f"  rl-training resume {folder} total_timesteps={2 * result.steps}")
+    print(f"  tensorboard --logdir {folder}")
+
+
+def _short(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def main() -> None:
+    """Run the command line; every error of ours is one line on stderr and an exit code."""
+    try:
+        app()
+    except RLTrainingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
