@@ -369,7 +369,7 @@ def test_call_each_can_have_its_own_timeout(make):
 )
 def test_death_of_a_worker_is_noticed_within_a_second(make, fault, place, cause):
     def busy():
-        return FaultyEnv(lambda: time.sleep(1.5), "step")
+        return FaultyEnv(lambda: time.sleep(1.2), "step")
 
     start = time.monotonic()
     with pytest.raises(EnvError) as caught:
@@ -531,10 +531,9 @@ def test_a_fork_of_the_owner_leaves_the_workers_alone(make):
 
 SCRIPT = """
     import weakref
-    weakref.finalize(type("Early", (), {}), int)  # So that weakref's hook at exit comes after multiprocessing's.
+    weakref.finalize(type("Early", (), {}), int)  # Has weakref's hook at exit run after multiprocessing's.
     import os, signal, time
     import gymnasium as gym
-    import numpy as np
     from rl_training.envs.subprocess import SubprocessVectorEnv
 
     class Env(gym.Env):
@@ -544,10 +543,11 @@ SCRIPT = """
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             return os.getpid()
 
-        def step(self, action):
-            while True:
-                if action:
-                    time.sleep(1)
+        def wait(self, how):
+            while how == "spinning":
+                pass
+            while how == "asleep":
+                time.sleep(1)
 
     env = SubprocessVectorEnv([Env] * 3)
     print(*env.call_each("pid"), flush=True)
@@ -569,7 +569,7 @@ def start_script(ending, beginning=""):
 
 
 @pytest.mark.parametrize(
-    "ending", ["time.sleep(1000)", "env.step(np.array([0, 1, 1]))"], ids=["idle", "stepping"]
+    "ending", ["time.sleep(1000)", 'env.call_each("wait", [("spinning",), ("asleep",), ("",)])']
 )
 def test_no_orphans_when_the_parent_is_killed(ending):
     process, pids = start_script(ending)
@@ -581,8 +581,14 @@ def test_no_orphans_when_the_parent_is_killed(ending):
 
 
 def test_workers_see_the_parents_end_even_if_another_hangs():
-    process, pids = start_script("env.step(np.array([1, 1, 0]))", WITHOUT_PRCTL)
-    XX
+    process, pids = start_script('env.call_each("wait", [("",), ("",), ("asleep",)])', WITHOUT_PRCTL)
+    with process:
+        time.sleep(0.2)
+        process.kill()
+    try:
+        assert wait_until_gone(pids[:2], 2.0) == []
+    finally:
+        os.kill(pids[2], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
