@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
 import pytest
 import torch
+from hypothesis import settings
+
+# No deadline, since machines differ; the same examples every time, so that a red test stays red.
+settings.register_profile("package", deadline=None, derandomize=True, database=None)
+settings.load_profile("package")
+
+from rl_training.cli import main
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,3 +40,28 @@ def one_thread() -> None:
 def slow(request: pytest.FixtureRequest) -> bool:
     """Whether the long variants are wanted."""
     return bool(request.config.getoption("--slow"))
+
+
+class Outcome(NamedTuple):
+    """What a command printed and ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the command line in this process."""
+
+    def run(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["rl-training", *map(str, words)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        return Outcome(code, *capsys.readouterr())
+
+    return run

@@ -70,6 +70,7 @@ class ImageEnv(gym.Env):
         return self.frame, {"level": self.episode} if options else {}
 
     def step(self, action):
+        assert type(action) is int, "single environments take a plain int for a discrete action"
         self.steps += 1
         self.frame += 1
         return self.frame, 0.5, False, self.steps == 3, {"won": True} if action and self.steps == 3 else {}
@@ -369,7 +370,7 @@ def test_call_each_can_have_its_own_timeout(make):
 )
 def test_death_of_a_worker_is_noticed_within_a_second(make, fault, place, cause):
     def busy():
-        return FaultyEnv(lambda: time.sleep(1.2), "step")
+        return FaultyEnv(lambda: time.sleep(1.1), "step")
 
     start = time.monotonic()
     with pytest.raises(EnvError) as caught:
@@ -560,40 +561,43 @@ module._LIBC.prctl = lambda *_: None
 """
 
 
-def start_script(ending, beginning=""):
+@contextlib.contextmanager
+def script(ending, beginning=""):
+    """Run the script in a process of its own; yields it and the pids of its workers."""
     code = beginning + textwrap.dedent(SCRIPT) + ending
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    pids = [int(word) for word in process.stdout.readline().split()]
-    assert len(pids) == 3
-    return process, pids
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) == 3
+        try:
+            yield process, pids
+        finally:
+            process.kill()
+            for pid in filter(is_running, pids):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
     "ending", ["time.sleep(1000)", 'env.call_each("wait", [("spinning",), ("asleep",), ("",)])']
 )
 def test_no_orphans_when_the_parent_is_killed(ending):
-    process, pids = start_script(ending)
-    with process:
+    with script(ending) as (process, pids):
         time.sleep(0.2)
         assert all(is_running(pid) for pid in pids)
         process.kill()
-    assert wait_until_gone(pids) == []
+        assert wait_until_gone(pids) == []
 
 
 def test_workers_see_the_parents_end_even_if_another_hangs():
-    process, pids = start_script('env.call_each("wait", [("",), ("",), ("asleep",)])', WITHOUT_PRCTL)
-    with process:
+    ending = 'env.call_each("wait", [("",), ("",), ("asleep",)])'
+    with script(ending, beginning=WITHOUT_PRCTL) as (process, pids):
         time.sleep(0.2)
         process.kill()
-    try:
         assert wait_until_gone(pids[:2], 2.0) == []
-    finally:
-        os.kill(pids[2], signal.SIGKILL)
+        assert is_running(pids[2])
 
 
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
-def test_no_orphans_when_the_parent_just_ends(ending):
-    process, pids = start_script(ending)
-    with process:
-        assert process.wait(10) == (3 if ending else 0)
-    assert wait_until_gone(pids) == []
+@pytest.mark.parametrize("code", [0, 3])
+def test_no_orphans_when_the_parent_just_ends(code):
+    with script(f"raise SystemExit({code})") as (process, pids):
+        assert process.wait(10) == code
+        assert wait_until_gone(pids) == []

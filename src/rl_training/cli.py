@@ -24,15 +24,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override.")
+]
 RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder or one checkpoint.")]
 CheckpointOption = Annotated[Path | None, typer.Option("--checkpoint", help="The same as RUN.")]
-BestOption = Annotated[bool, typer.Option("--best", help="The best checkpoint of the run instead of the newest.")]
+BestOption = Annotated[
+    bool, typer.Option("--best", help="The best checkpoint of the run instead of the newest.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for machines.")]
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         print(__version__)
         raise typer.Exit
@@ -40,11 +46,15 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def train(
-    config: Annotated[str, typer.Option("--config", "-c", help="A YAML file or a packaged name: dqn/cartpole.")],
+    config: Annotated[
+        str, typer.Option("--config", "-c", help="A YAML file or a packaged name: dqn/cartpole.")
+    ],
     overrides: Overrides = None,
     run_dir: Annotated[Path | None, typer.Option(help="The run folder, instead of one below runs/.")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed, the same as seed=N.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Run seeds seed, seed+1, ... and gather the results.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Run seeds seed, seed+1, ... and gather the results.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -90,11 +100,18 @@ def evaluate(
 
     result = registry.evaluate(path, episodes, best=best, seed=seed)
     if as_json:
-        values = {"mean": result.mean, "std": result.std, "returns": result.returns, "lengths": result.lengths}
+        values = {
+            "mean": result.mean,
+            "std": result.std,
+            "returns": result.returns,
+            "lengths": result.lengths,
+        }
         print(json.dumps({"episodes": len(result.returns), **values}))
         return
     low, high = min(result.returns), max(result.returns)
-    print(f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}")
+    print(
+        f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}"
+    )
 
 
 @app.command()
@@ -136,7 +153,10 @@ def list_(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def show(config: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")], overrides: Overrides = None) -> None:
+def show(
+    config: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
+    overrides: Overrides = None,
+) -> None:
     """Print a config with every default resolved."""
     from rl_training.config.loading import dump_yaml
     from rl_training.experiment.configs import load_config
@@ -144,7 +164,9 @@ def show(config: Annotated[str, typer.Argument(help="A YAML file or a packaged n
     print(dump_yaml(load_config(config, overrides or [])), end="")
 
 
-def _run_path(run: Path | None, checkpoint: Path | None, overrides: list[str] | None) -> tuple[Path, list[str]]:
+def _run_path(
+    run: Path | None, checkpoint: Path | None, overrides: list[str] | None
+) -> tuple[Path, list[str]]:
     given = list(overrides or [])
     if checkpoint is not None and run is not None and "=" in str(run):
         given, run = [str(run), *given], None  # with --checkpoint, the first word is an override already
@@ -157,7 +179,9 @@ def _run_path(run: Path | None, checkpoint: Path | None, overrides: list[str] | 
     return locate(path)[0], given
 
 
-def _train_seeds(experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool) -> None:
+def _train_seeds(
+    experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
+) -> None:
     from rl_training.experiment.manager import ExperimentManager
 
     manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
@@ -174,7 +198,9 @@ def _report(result: TrainResult) -> None:
     if result.stop_reason:
         print(f"Stopped at step {result.steps}: {result.stop_reason}")
     speed = result.steps / max(result.seconds, 1e-9)
-    print(f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s")
+    print(
+        f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"
+    )
     print(f"Time    {result.time_split}")
     if result.evaluation is not None:
         value = result.evaluation

@@ -94,6 +94,8 @@ class FlatAdam:
         for name, tensor in own.items():
             given = state[name]
             if given.shape != tensor.shape or given.dtype != tensor.dtype:
-                raise CheckpointError(f"optimizer: {name} is {given.dtype}{tuple(given.shape)}, not {tuple(tensor.shape)}")
+                raise CheckpointError(
+                    f"optimizer: {name} is {given.dtype}{tuple(given.shape)}, not {tuple(tensor.shape)}"
+                )
         for name, tensor in own.items():
             tensor.copy_(state[name])

@@ -12,10 +12,11 @@ from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import load_config
+from rl_training.experiment.configs import load_config, read_source
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.evaluator import Evaluation
+from rl_training.runtime.folder import new_run_path
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.session import TrainResult
 from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
@@ -64,15 +65,17 @@ class ManagedAlgorithm:
         self._policy: Policy | None = None
         self._config: ExperimentConfig[Any] | None = None
         self.result: TrainResult | None = None
-        # A mistake in the arguments should show here, not in ``learn``; the budget is not known yet.
-        self._experiment(None)
+        # A mistake in the arguments should show here, not in ``learn``, although the budget may not be known yet.
+        self._experiment(None, checking=True)
 
     def learn(
         self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
     ) -> ManagedAlgorithm:
         """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more."""
-        if self.run_dir is None or self._checkpoint_path is None:
+        if self._checkpoint_path is None:
             config = self._experiment(total_timesteps)
+            # Chosen here, so that ``resume`` finds the run also if it is interrupted.
+            self._run_dir = self._run_dir if self._run_dir is not None else new_run_path(config)
             result = registry.train(
                 config,
                 run_dir=self._run_dir,
@@ -96,7 +99,12 @@ class ManagedAlgorithm:
             raise ConfigError("nothing to resume: call learn() first, or load() a run")
         overrides = [] if total_timesteps is None else [f"total_timesteps={total_timesteps}"]
         result = registry.resume(
-            path, overrides=overrides, callback=callback, env=self._env, network=self._network, console=progress_bar
+            path,
+            overrides=overrides,
+            callback=callback,
+            env=self._env,
+            network=self._network,
+            console=progress_bar,
         )
         return self._trained(result)
 
@@ -108,7 +116,6 @@ class ManagedAlgorithm:
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None) -> Evaluation:
         """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""
-        assert self._config is not None or self._policy is None
         policy = self._trained_policy
         assert self._config is not None
         return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env)
@@ -128,7 +135,12 @@ class ManagedAlgorithm:
 
     @classmethod
     def load(
-        cls: type[A], path: str | Path, *, env: EnvFactory | None = None, network: NetworkFactory | None = None, best: bool = False
+        cls: type[A],
+        path: str | Path,
+        *,
+        env: EnvFactory | None = None,
+        network: NetworkFactory | None = None,
+        best: bool = False,
     ) -> A:
         """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint."""
         checkpoint = load_checkpoint(Path(path), best=best)
@@ -159,14 +171,15 @@ class ManagedAlgorithm:
             raise ConfigError("this agent has not learned anything yet: call learn() first, or load() a run")
         return self._policy
 
-    def _experiment(self, total_timesteps: int | None) -> ExperimentConfig[Any]:
-        source: Any = self._source
+    def _experiment(self, total_timesteps: int | None, *, checking: bool = False) -> ExperimentConfig[Any]:
         settings = dict(self._settings)
         if total_timesteps is not None:
             settings["total_timesteps"] = total_timesteps
-        elif isinstance(source, Mapping) and "total_timesteps" not in source:
-            settings["total_timesteps"] = 2**53 - 2**53 % int(settings.get("env.num_envs", 1))
-        return load_config(source, settings)
+        data = read_source(self._source, settings)
+        if checking and "total_timesteps" not in data:
+            num_envs = data.get("env", {}).get("num_envs", 1)
+            data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
+        return load_config(data)
 
     def _trained(self, result: TrainResult) -> ManagedAlgorithm:
         self.result = result

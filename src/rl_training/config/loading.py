@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,9 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not supported", self.peek_event().start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "aliases are not supported", self.peek_event().start_mark
+            )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -40,9 +41,13 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not text", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is not text", key_node.start_mark
+                )
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key '{key}' stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key '{key}' stands twice", key_node.start_mark
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -83,23 +88,24 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``data`` with each ``key.sub=value`` (the value typed as YAML) put in."""
-    result = copy.deepcopy(dict(data))
+    result = dict(data)
     for override in overrides:
         key, equals, text = override.partition("=")
-        parts = key.strip().split(".")
-        if not equals or not all(parts):
+        if not equals or not all(key.strip().split(".")):
             raise ConfigError(f"'{override}': an override is written key=value or key.sub=value")
-        value = parse_yaml(text, f"'{override}'")
-        target = result
-        for part in parts[:-1]:
-            nested = target.get(part)
-            if nested is None:
-                nested = target[part] = {}
-            if not isinstance(nested, dict):
-                raise ConfigError(f"{key}: '{part}' is {_kind(nested)}, so it has no keys below it")
-            target = nested
-        target[parts[-1]] = value
+        result = put(result, key.strip(), parse_yaml(text, f"'{override}'"))
     return result
+
+
+def put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return a copy of ``data`` in which the dotted ``key`` has that value."""
+    head, dot, rest = key.partition(".")
+    if not dot:
+        return {**data, head: value}
+    below = data.get(head)
+    if below is not None and not isinstance(below, Mapping):
+        raise ConfigError(f"{key}: '{head}' is {_kind(below)}, so it has no keys below it")
+    return {**data, head: put(below or {}, rest, value)}
 
 
 def build_config(
@@ -184,7 +190,14 @@ def _check_depth(value: Any, depth: int = 0) -> None:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "text", int: "a number", float: "a number", bool: "true/false"}
+    names = {
+        dict: "a mapping",
+        list: "a list",
+        str: "text",
+        int: "a number",
+        float: "a number",
+        bool: "true/false",
+    }
     return "empty" if value is None else names.get(type(value), type(value).__name__)
 
 

@@ -56,7 +56,11 @@ class ReplayExperience:
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer, open windows and cadence."""
-        return {"buffer": self.buffer.state_dict(), "n_step": self._folder.state_dict(), "rounds": self._rounds}
+        return {
+            "buffer": self.buffer.state_dict(),
+            "n_step": self._folder.state_dict(),
+            "rounds": self._rounds,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""

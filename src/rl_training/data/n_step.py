@@ -91,7 +91,9 @@ class NStepFolder:
         for name in ("obs", "action", "reward", "open"):
             own, given = getattr(self, f"_{name}"), np.asarray(state[name])
             if given.shape != own.shape or given.dtype != own.dtype:
-                raise CheckpointError(f"replay: n-step {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}")
+                raise CheckpointError(
+                    f"replay: n-step {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}"
+                )
             own[...] = given
         if not ((self._open >= 0) & (self._open < max(self.n, 2))).all():
             raise CheckpointError("replay: n-step windows out of range")

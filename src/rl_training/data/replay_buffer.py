@@ -67,10 +67,18 @@ class ReplayBuffer:
         count = len(reward)
         if count > self.capacity:
             keep = slice(count - self.capacity, None)
-            obs, action, reward, discount, next_obs = obs[keep], action[keep], reward[keep], discount[keep], next_obs[keep]
+            obs, action, reward, discount, next_obs = (
+                obs[keep],
+                action[keep],
+                reward[keep],
+                discount[keep],
+                next_obs[keep],
+            )
             count = self.capacity
         end = self._next + count
-        where: Any = slice(self._next, end) if end <= self.capacity else np.arange(self._next, end) % self.capacity
+        where: Any = (
+            slice(self._next, end) if end <= self.capacity else np.arange(self._next, end) % self.capacity
+        )
         fields = self._fields
         fields["obs"][where] = obs
         fields["next_obs"][where] = next_obs
@@ -104,9 +112,15 @@ class ReplayBuffer:
         if state["capacity"] != self.capacity:
             raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
         if rows.dtype != torch.uint8 or rows.ndim != 2 or rows.shape[1] != self.bytes_per_transition:
-            raise CheckpointError(f"replay: rows of {self.bytes_per_transition} bytes expected, got {tuple(rows.shape)}")
+            raise CheckpointError(
+                f"replay: rows of {self.bytes_per_transition} bytes expected, got {tuple(rows.shape)}"
+            )
         size = rows.shape[0]
-        if size > self.capacity or position != (size % self.capacity if size < self.capacity else position % self.capacity):
-            raise CheckpointError(f"replay: {size} rows and position {position} do not fit capacity {self.capacity}")
+        if size > self.capacity or position != (
+            size % self.capacity if size < self.capacity else position % self.capacity
+        ):
+            raise CheckpointError(
+                f"replay: {size} rows and position {position} do not fit capacity {self.capacity}"
+            )
         self.storage[:size] = rows
         self._size, self._next = size, position

@@ -41,7 +41,9 @@ def resolve(path: str, key: str) -> Any:
     return target
 
 
-def make_env(config: EnvConfig, factory: EnvFactory | None = None, render_mode: str | None = None) -> gym.Env[Any, Any]:
+def make_env(
+    config: EnvConfig, factory: EnvFactory | None = None, render_mode: str | None = None
+) -> gym.Env[Any, Any]:
     """Make one bare environment: the factory or id of the config, with its wrappers."""
     kwargs: dict[str, Any] = dict(config.kwargs)
     if render_mode is not None:
@@ -84,7 +86,9 @@ def _journaled(config: EnvConfig, seeds: EpisodeSeeds, factory: EnvFactory | Non
 
 def _native(config: EnvConfig, count: int) -> VectorEnv:
     if config.wrappers:
-        raise ConfigError("env.wrappers: wrappers of single environments do not go with vectorization 'native'")
+        raise ConfigError(
+            "env.wrappers: wrappers of single environments do not go with vectorization 'native'"
+        )
     try:
         return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **config.kwargs)
     except Exception as error:

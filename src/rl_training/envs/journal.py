@@ -51,7 +51,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.episode_step = 0
         self._actions: list[Any] = []
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Start an episode under its own seed; an explicit ``seed`` overrides the stream once."""
         self.episode_seed = next(self._seeds) if seed is None else seed
         self.episode_step = 0
@@ -63,7 +65,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         except Exception as error:
             raise self._failure(error) from error
         if self.env.observation_space != self._obs_space or self.env.action_space != self._action_space:
-            raise self._wrong("the spaces", f"{self._obs_space}, {self._action_space} as at the start", "others")
+            raise self._wrong(
+                "the spaces", f"{self._obs_space}, {self._action_space} as at the start", "others"
+            )
         return self._checked(obs), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -113,7 +117,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         if self._is_float:
             flat = obs.ravel()
             if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
-                raise self._wrong("observation", "finite numbers", f"{int((~np.isfinite(flat)).sum())} NaN or infinite")
+                raise self._wrong(
+                    "observation", "finite numbers", f"{int((~np.isfinite(flat)).sum())} NaN or infinite"
+                )
         return obs
 
     def _where(self) -> str:

@@ -33,7 +33,11 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Reset every environment; a list of seeds gives each its own."""
-        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if not isinstance(seed, list) else seed
+        seeds = (
+            [None if seed is None else seed + i for i in range(self.num_envs)]
+            if not isinstance(seed, list)
+            else seed
+        )
         obs = np.empty(self._shape, self.single_observation_space.dtype)
         infos: dict[str, Any] = {}
         for i, env in enumerate(self.envs):

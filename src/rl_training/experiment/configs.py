@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import ExperimentConfig
-from rl_training.config.loading import apply_overrides, build_config, read_mapping
+from rl_training.config.loading import apply_overrides, build_config, put, read_mapping
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.registry import config_class
 
@@ -41,16 +41,16 @@ def load_config(
 
     Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values.
     """
+    return build_config(read_source(source, overrides), config_class)
+
+
+def read_source(
+    source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()
+) -> dict[str, Any]:
+    """Return the same as ``load_config``, but plain and unchecked."""
     data = dict(source) if isinstance(source, Mapping) else read_mapping(find_config(source))
-    if isinstance(overrides, Mapping):
-        for key, value in overrides.items():
-            data = _put(data, key, value)
-        overrides = ()
-    return build_config(apply_overrides(data, overrides), config_class)
-
-
-def _put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    result = dict(data)
-    head, dot, rest = key.partition(".")
-    result[head] = _put(result.get(head) or {}, rest, value) if dot else value
-    return result
+    if not isinstance(overrides, Mapping):
+        return apply_overrides(data, overrides)
+    for key, value in overrides.items():
+        data = put(data, key, value)
+    return data

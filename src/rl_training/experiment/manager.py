@@ -55,11 +55,15 @@ class ExperimentManager:
         if not config.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
         if jobs > 1 and (env is not None or network is not None):
-            raise ConfigError("jobs: an own env or network given as an object runs in this process only, so jobs is 1")
+            raise ConfigError(
+                "jobs: an own env or network given as an object runs in this process only, so jobs is 1"
+            )
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
         default = new_run_path(config)
-        self.folder = Path(folder) if folder is not None else default.with_name(f"{default.name}-{seeds}seeds")
+        self.folder = (
+            Path(folder) if folder is not None else default.with_name(f"{default.name}-{seeds}seeds")
+        )
         self._jobs = jobs
         self._options: dict[str, Any] = {"env": env, "network": network}
 
@@ -91,9 +95,20 @@ class ExperimentManager:
         if (path / "config.yaml").exists():
             command = ["resume", str(path)]
         else:
-            command = ["train", "--config", str(self.folder / "config.yaml"), "--run-dir", str(path), "--seed", str(seed)]
+            command = [
+                "train",
+                "--config",
+                str(self.folder / "config.yaml"),
+                "--run-dir",
+                str(path),
+                "--seed",
+                str(seed),
+            ]
         done = subprocess.run(
-            [sys.executable, "-m", "rl_training", *command, "--quiet"], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "rl_training", *command, "--quiet"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]

@@ -84,12 +84,16 @@ def resume(path: str | Path, **options: Any) -> TrainResult:
     return resume_run(Path(path), get, **options)
 
 
-def evaluate(path: str | Path, episodes: int | None = None, *, best: bool = False, seed: int | None = None) -> Evaluation:
+def evaluate(
+    path: str | Path, episodes: int | None = None, *, best: bool = False, seed: int | None = None
+) -> Evaluation:
     """Evaluate a run or a checkpoint."""
     from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
 
     policy, config = load_policy(load_checkpoint(Path(path), best=best), get)
-    count = episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
+    count = (
+        episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
+    )
     return evaluate_policy(policy, config, count, seed=seed)
 
 

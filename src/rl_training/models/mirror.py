@@ -29,7 +29,11 @@ def numpy_mirror(network: nn.Module) -> Callable[[Array], Array] | None:
         return None
     activate = _ACTIVATIONS.get(network.activation)
     linears = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
-    if activate is None or network.normalizer is not None or any(p.device.type != "cpu" for p in network.parameters()):
+    if (
+        activate is None
+        or network.normalizer is not None
+        or any(p.device.type != "cpu" for p in network.parameters())
+    ):
         return None
     weights = [(_shared(layer.weight).T, _shared(layer.bias)) for layer in linears]
 

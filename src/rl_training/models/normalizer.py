@@ -34,7 +34,9 @@ class RunningNormalizer(nn.Module):
         delta = batch.mean(0) - self.mean
         total = self.count + count
         # Sums of squares: own + batch's + what the distance of the two means adds.
-        squares = self.var * self.count + batch.var(0, correction=0) * count + delta**2 * self.count * count / total
+        squares = (
+            self.var * self.count + batch.var(0, correction=0) * count + delta**2 * self.count * count / total
+        )
         self.mean += delta * count / total
         self.var.copy_(squares / total)
         self.count += count

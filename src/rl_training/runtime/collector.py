@@ -139,7 +139,9 @@ class Collector:
             raise CheckpointError("envs: journals were saved, but these environments cannot replay them")
         journals = [state["journals"][str(i)] for i in range(self.envs.num_envs)]
         try:
-            obs = np.stack(self.envs.call_each("replay_journal", [(_as_arrays(journal),) for journal in journals]))
+            obs = np.stack(
+                self.envs.call_each("replay_journal", [(_as_arrays(journal),) for journal in journals])
+            )
         except EnvError:
             return "restarted"
         saved = np.asarray(state["obs"])

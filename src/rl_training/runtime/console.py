@@ -48,7 +48,9 @@ class ConsoleLogger:
             console=Console(stderr=True),
             refresh_per_second=4,
         )
-        self._task = self._bar.add_task("", total=self._total, completed=self._first, rate="-", train="-", eval="-")
+        self._task = self._bar.add_task(
+            "", total=self._total, completed=self._first, rate="-", train="-", eval="-"
+        )
         self._bar.start()
 
     def write(self, step: int, row: Row) -> None:

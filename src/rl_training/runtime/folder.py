@@ -130,4 +130,6 @@ def locate(path: Path) -> tuple[Path, bool]:
         return path, True
     if not path.exists():
         raise CheckpointError(f"{path}: no such run folder or checkpoint")
-    raise CheckpointError(f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)")
+    raise CheckpointError(
+        f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"
+    )

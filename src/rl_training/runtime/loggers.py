@@ -33,8 +33,11 @@ class JsonLinesLogger:
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._file = path.open("ab")
-        self._file.truncate(offset)
         self._file.seek(0, os.SEEK_END)
+        # An agent that was saved elsewhere comes without its log, and truncating would fill it up with zeros.
+        if self._file.tell() > offset:
+            self._file.truncate(offset)
+            self._file.seek(0, os.SEEK_END)
 
     def write(self, step: int, row: Row) -> None:
         """Append one line and hand it to the system at once."""

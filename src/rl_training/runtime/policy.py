@@ -43,9 +43,7 @@ class Policy:
         single = array.ndim == len(self.obs.shape)
         batch = array[None] if single else array
         if batch.shape[1:] != self.obs.shape or not len(batch):
-            raise ConfigError(
-                f"obs: expected shape {self.obs.shape}, or a batch of them, got {array.shape}"
-            )
+            raise ConfigError(f"obs: expected shape {self.obs.shape}, or a batch of them, got {array.shape}")
         if np.issubdtype(batch.dtype, np.floating) and not np.isfinite(batch).all():
             raise ConfigError("obs: contains NaN or infinity")
         cast = batch.astype(self.obs.dtype)
@@ -56,7 +54,11 @@ class Policy:
 
 def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
     """Return the specs as values that a checkpoint can hold."""
-    plain: dict[str, Any] = {"obs_shape": list(obs.shape), "obs_dtype": obs.dtype.str, "action_kind": actions.kind}
+    plain: dict[str, Any] = {
+        "obs_shape": list(obs.shape),
+        "obs_dtype": obs.dtype.str,
+        "action_kind": actions.kind,
+    }
     if isinstance(actions, DiscreteActions):
         return {**plain, "n": actions.n, "start": actions.start}
     return {**plain, "low": actions.low, "high": actions.high}

@@ -93,7 +93,9 @@ class Run:
             self.timer.seconds.update({name: float(seconds) for name, seconds in tree["time"].items()})
             restored = self.collector.load_state_dict(tree["envs"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"checkpoint: part missing or malformed: {type(error).__name__}: {error}") from error
+            raise CheckpointError(
+                f"checkpoint: part missing or malformed: {type(error).__name__}: {error}"
+            ) from error
         if restored == "restarted":
             self.experience.interrupt()
         return restored
@@ -104,7 +106,11 @@ class Run:
 
 
 def build_context(
-    config: ExperimentConfig[Any], obs: ObsSpec, actions: ActionSpec, streams: Streams, network: NetworkFactory | None
+    config: ExperimentConfig[Any],
+    obs: ObsSpec,
+    actions: ActionSpec,
+    streams: Streams,
+    network: NetworkFactory | None,
 ) -> BuildContext:
     """Gather what a spec builds from, after checking that it can take these actions."""
     if network is None and config.network.factory is not None:
@@ -151,5 +157,7 @@ class ActionKindError(ConfigError):
     """An algorithm was given an action space that it cannot take."""
 
     def __init__(self, spec: AlgorithmSpec, kind: str) -> None:
-        super().__init__(f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {kind} ones")
+        super().__init__(
+            f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {kind} ones"
+        )
         self.kind = kind

@@ -51,7 +51,13 @@ class Session:
     """Drives a run to its end and keeps its folder; callbacks know it as ``training``."""
 
     def __init__(
-        self, run: Run, folder: RunFolder, guard: SignalGuard, callbacks: Sequence[Callback] = (), *, console: bool = True
+        self,
+        run: Run,
+        folder: RunFolder,
+        guard: SignalGuard,
+        callbacks: Sequence[Callback] = (),
+        *,
+        console: bool = True,
     ) -> None:
         self.run = run
         self.folder = folder
@@ -94,7 +100,12 @@ class Session:
         run = self.run
         self.run.timer.lap("other")
         result = evaluate(
-            run.algorithm, run.config.env, run.policy.actions, run.config.evaluation, episodes, run.env_factory
+            run.algorithm,
+            run.config.env,
+            run.policy.actions,
+            run.config.evaluation,
+            episodes,
+            run.env_factory,
         )
         self.run.timer.lap("evaluation")
         return result
@@ -112,7 +123,9 @@ class Session:
         except (SaveFailed, OSError) as error:
             self._failed_saves += 1
             if self._failed_saves >= MAX_FAILED_SAVES:
-                raise StorageError(f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}") from error
+                raise StorageError(
+                    f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
+                ) from error
             notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
             return None
         finally:
@@ -163,7 +176,9 @@ class Session:
         log = Every(config.logging.frequency, clock.steps)
         evaluation = Every(config.evaluation.frequency, clock.steps)
         checkpoint = Every(config.checkpoint.frequency, clock.steps)
-        hooks = [callback.on_step for callback in self._callbacks if type(callback).on_step is not Callback.on_step]
+        hooks = [
+            callback.on_step for callback in self._callbacks if type(callback).on_step is not Callback.on_step
+        ]
         run.timer.lap("other")
         for _ in train(run):
             for hook in hooks:
@@ -207,7 +222,9 @@ class Session:
         saved = self.save()
         name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
         where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
-        raise Interrupted(f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number)
+        raise Interrupted(
+            f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
+        )
 
     def _finish(self) -> TrainResult:
         run = self.run
@@ -248,7 +265,9 @@ class Session:
 
     def _tree(self, envs_lost: bool) -> dict[str, Any]:
         assert self._jsonl is not None
-        callbacks = {key: state for key, callback in self._keyed_callbacks() if (state := callback.state_dict())}
+        callbacks = {
+            key: state for key, callback in self._keyed_callbacks() if (state := callback.state_dict())
+        }
         session = {
             "best": self._best,
             "log_offset": self._jsonl.offset(),

@@ -50,7 +50,14 @@ _MASK = 2**64 - 1
 def _pack(generator: np.random.Generator) -> np.ndarray[Any, Any]:
     state: Any = generator.bit_generator.state
     value, increment = state["state"]["state"], state["state"]["inc"]
-    words = [value & _MASK, value >> 64, increment & _MASK, increment >> 64, state["has_uint32"], state["uinteger"]]
+    words = [
+        value & _MASK,
+        value >> 64,
+        increment & _MASK,
+        increment >> 64,
+        state["has_uint32"],
+        state["uinteger"],
+    ]
     return np.array(words, np.uint64)
 
 

@@ -34,5 +34,9 @@ class Timer:
     def split(self) -> str:
         """Return the shares as one line."""
         total = max(self.total, 1e-9)
-        shares = [f"{name} {self.seconds[name] / total:.0%}" for name in ACCOUNTS if self.seconds[name] / total >= 0.005]
+        shares = [
+            f"{name} {self.seconds[name] / total:.0%}"
+            for name in ACCOUNTS
+            if self.seconds[name] / total >= 0.005
+        ]
         return ", ".join(shares)

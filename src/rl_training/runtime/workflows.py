@@ -43,7 +43,9 @@ def start(
     """Train from scratch in a new run folder."""
     path = run_dir if run_dir is not None else new_run_path(config)
     if (path / "config.yaml").exists() or (path / "metrics.jsonl").exists():
-        raise ConfigError(f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder")
+        raise ConfigError(
+            f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
+        )
     with SignalGuard() as guard:
         run = Run(config, spec, env=env, network=network)  # may refuse, and then there is no folder yet
         try:
@@ -87,7 +89,11 @@ def resume(
                 restored = session.load(checkpoint.tree)
                 _describe(folder, config, spec, run.clock.steps)
                 if console:
-                    how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
+                    how = (
+                        "replayed to where they were"
+                        if restored == "replayed"
+                        else "restarted with new episodes"
+                    )
                     notice(f"resuming at step {run.clock.steps} of {run.clock.total}; environments {how}")
                 return _conclude(session, session.execute())
             finally:
@@ -124,7 +130,9 @@ def load_policy(
         policy = build_policy(config, lookup(config.algo), obs, actions, Streams(config.seed), network)
         load_learner(policy.algorithm, checkpoint.tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{checkpoint.path}: part missing or malformed: {type(error).__name__}: {error}") from error
+        raise CheckpointError(
+            f"{checkpoint.path}: part missing or malformed: {type(error).__name__}: {error}"
+        ) from error
     return policy, config
 
 
@@ -137,7 +145,12 @@ def checkpoint_config(checkpoint: Checkpoint, lookup: SpecLookup) -> ExperimentC
 
 
 def evaluate_policy(
-    policy: Policy, config: ExperimentConfig[Any], episodes: int, *, seed: int | None = None, env: EnvFactory | None = None
+    policy: Policy,
+    config: ExperimentConfig[Any],
+    episodes: int,
+    *,
+    seed: int | None = None,
+    env: EnvFactory | None = None,
 ) -> Evaluation:
     """Play evaluation episodes; by default the same ones as at the end of training."""
     options = config.evaluation if seed is None else config.evaluation.model_copy(update={"seed": seed})
@@ -160,7 +173,9 @@ def _conclude(session: Session, result: TrainResult) -> TrainResult:
     run, evaluation = session.run, result.evaluation
     config = run.config
     plot_run(
-        session.folder.metrics, result.run_dir / "curve.png", f"{run.spec.title} on {config.env.id}, seed {config.seed}"
+        session.folder.metrics,
+        result.run_dir / "curve.png",
+        f"{run.spec.title} on {config.env.id}, seed {config.seed}",
     )
     write_result(
         result.run_dir / "result.json",
@@ -200,9 +215,15 @@ def _resumed_config(
 def _owner_or_branch(path: Path, checkpoint: Checkpoint) -> Path:
     """Return the run that a checkpoint is the newest of, or a new run branched off it."""
     owner = path.absolute().parent.parent
-    if (owner / "config.yaml").exists() and newest_checkpoint(owner / "checkpoints")[0].path.name == path.name:
+    if (owner / "config.yaml").exists() and newest_checkpoint(owner / "checkpoints")[
+        0
+    ].path.name == path.name:
         return owner
-    branch = owner.with_name(f"{owner.name}_from-{path.name}") if (owner / "config.yaml").exists() else path.absolute()
+    branch = (
+        owner.with_name(f"{owner.name}_from-{path.name}")
+        if (owner / "config.yaml").exists()
+        else path.absolute()
+    )
     branch = branch if branch != path.absolute() else branch.with_name(f"{path.name}-run")
     if branch.exists():
         raise ConfigError(f"{branch}: exists already; resume that one or remove it")

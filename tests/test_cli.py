@@ -1,0 +1,196 @@
+"""The command line, verb by verb, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TINY = (
+    "total_timesteps=600",
+    "algo_kwargs.learning_starts=100",
+    "network.hidden_sizes=[16]",
+    "evaluation.frequency=300",
+    "evaluation.episodes=2",
+    "evaluation.final_episodes=4",
+    "logging.tensorboard=false",
+)
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "rl_training",
+        "train",
+        "--config",
+        "dqn/cartpole",
+        "--run-dir",
+        str(path),
+        *TINY,
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return path
+
+
+def test_train_ends_with_result_folder_and_what_to_type_next(cli: Callable[..., Any], tmp_path: Path) -> None:
+    done = cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", "--seed", 3, *TINY)
+    assert done.code == 0
+    assert "over 4 evaluation episodes" in done.out
+    assert str(tmp_path / "run") in done.out
+    assert "rl-training eval" in done.out
+    assert "environment" in done.out
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["seed"] == 3
+
+
+def test_train_refuses_a_folder_that_holds_a_run(cli: Callable[..., Any], run_dir: Path) -> None:
+    done = cli("train", "--config", "dqn/cartpole", "--run-dir", run_dir, *TINY)
+    assert done.code == 2
+    assert "resume" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_eval_repeats_the_final_evaluation_exactly(cli: Callable[..., Any], run_dir: Path) -> None:
+    expected = json.loads((run_dir / "result.json").read_text())["evaluation"]["returns"]
+    assert json.loads(cli("eval", run_dir, "--json").out)["returns"] == expected
+
+
+def test_eval_takes_episodes_seed_best_and_checkpoint(cli: Callable[..., Any], run_dir: Path) -> None:
+    own = json.loads(cli("eval", run_dir, "--episodes", 6, "--json").out)
+    other = json.loads(cli("eval", run_dir, "--episodes", 6, "--seed", 9, "--json").out)
+    assert len(own["returns"]) == len(other["returns"]) == 6
+    assert own["returns"] != other["returns"]
+    newest = sorted((run_dir / "checkpoints").glob("step-*"))[-1]
+    assert json.loads(cli("eval", "--checkpoint", newest, "--episodes", 6, "--json").out) == own
+    assert cli("eval", run_dir, "--best", "--episodes", 2).out.startswith("2 episodes: return")
+
+
+def test_predict_one_and_a_batch(cli: Callable[..., Any], run_dir: Path) -> None:
+    assert cli("predict", run_dir, "--obs", "[0, 0, 0.1, 0]").out.strip() in {"0", "1"}
+    batch = json.loads(cli("predict", run_dir, "--json", "--obs", "[[0, 0, 1, 5], [0, 0, -1, -5]]").out)
+    assert len(batch["action"]) == 2
+
+
+@pytest.mark.parametrize("obs", ["[0, 0", "[0, 0]", '["a", 0, 0, 0]', "[NaN, 0, 0, 0]", "", "[]", "{}"])
+def test_predict_refuses_a_bad_observation_in_one_line(
+    cli: Callable[..., Any], run_dir: Path, obs: str
+) -> None:
+    done = cli("predict", run_dir, "--obs", obs)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_resume_goes_on_to_a_larger_budget(cli: Callable[..., Any], tmp_path: Path) -> None:
+    cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", *TINY)
+    done = cli("resume", tmp_path / "run", "total_timesteps=900")
+    assert done.code == 0
+    assert "resuming at step 600 of 900; environments replayed" in done.err
+    assert "Trained 900 steps" in done.out
+
+
+def test_resume_refuses_another_env_seed_or_network(cli: Callable[..., Any], run_dir: Path) -> None:
+    for override in ("env.num_envs=2", "seed=5", "network.hidden_sizes=[8]"):
+        done = cli("resume", run_dir, override)
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+
+
+def test_resume_of_an_older_checkpoint_branches(cli: Callable[..., Any], tmp_path: Path) -> None:
+    cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", "checkpoint.frequency=300", *TINY)
+    before = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    older = before[[path.name for path in before].index("step-000000300")]
+    done = cli("resume", "--checkpoint", older, "--quiet")
+    assert done.code == 0, done.err
+    assert sorted((tmp_path / "run" / "checkpoints").iterdir()) == before
+    branch = tmp_path / "run_from-step-000000300"
+    straight, branched = (
+        json.loads((path / "result.json").read_text())["evaluation"]["returns"]
+        for path in (tmp_path / "run", branch)
+    )
+    assert straight == branched
+
+
+def test_list_and_show(cli: Callable[..., Any]) -> None:
+    listed = json.loads(cli("list", "--json").out)
+    assert "dqn" in listed["algorithms"]
+    assert "dqn/cartpole" in listed["configs"]
+    assert "dqn/cartpole" in cli("list").out
+    shown = yaml.safe_load(cli("show", "dqn/cartpole", "algo_kwargs.gamma=0.5").out)
+    assert shown["algo_kwargs"]["gamma"] == 0.5
+    assert shown["logging"]["window"] == 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--config", "nothing/here"),
+        ("train", "--config", "missing.yaml"),
+        ("train", "--config", "dqn/cartpole", "env.id=NoSuchEnv-v0"),
+        ("train", "--config", "dqn/cartpole", "env.id=no_such_module:Env"),
+        ("train", "--config", "dqn/cartpole", "env.id=os:system"),
+        ("train", "--config", "dqn/cartpole", "env.id=Pendulum-v1"),
+        ("train", "--config", "dqn/cartpole", "env.wrappers=[NoSuchWrapper]"),
+        ("train", "--config", "dqn/cartpole", "env.kwargs={nonsense: 1}"),
+        ("train", "--config", "dqn/cartpole", "device=cuda"),
+        ("train", "--config", "dqn/cartpole", "network.factory=no_such_module:net"),
+        ("train", "--config", "dqn/cartpole", "just-a-word"),
+        ("resume",),
+        ("eval",),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli(*words)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("verb", ["eval", "resume", "predict"])
+def test_a_path_that_holds_no_run_is_exit_1(cli: Callable[..., Any], tmp_path: Path, verb: str) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        done = cli(verb, path, *(["--obs", "[0]"] if verb == "predict" else []))
+        assert (done.code, done.err.count("\n")) == (1, 1), done.err
+
+
+def test_a_continuous_env_says_who_can_take_it(cli: Callable[..., Any]) -> None:
+    done = cli("train", "--config", "dqn/cartpole", "env.id=Pendulum-v1")
+    assert "'dqn' takes discrete actions, not continuous ones; " in done.err
+    assert "can" in done.err
+
+
+def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> None:
+    words = (
+        "train",
+        "--config",
+        "dqn/cartpole",
+        "--seeds",
+        2,
+        "--jobs",
+        2,
+        "--run-dir",
+        tmp_path / "all",
+        "--quiet",
+    )
+    done = cli(*words, *TINY)
+    assert done.code == 0, done.err
+    assert "IQM" in done.out
+    assert (tmp_path / "all" / "curve.png").is_file()
+    assert {path.name for path in (tmp_path / "all").glob("seed-*")} == {"seed-0", "seed-1"}
+
+
+def test_help_and_version_import_no_torch() -> None:
+    code = "import sys; from rl_training.cli import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    for words in (["--help"], ["--version"], ["list"], ["show", "dqn/cartpole"], ["train", "--help"]):
+        subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, timeout=60)

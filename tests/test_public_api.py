@@ -1,0 +1,200 @@
+"""The managed API: three lines to start, and everything one does with an agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import rl_training
+from rl_training import DQN, Callback
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.runtime.evaluator import Evaluation
+from rl_training.runtime.session import Session
+
+SMALL: dict[str, Any] = {
+    "network": {"hidden_sizes": [16]},
+    "evaluation": {"frequency": 200, "episodes": 2, "final_episodes": 2},
+    "logging": {"tensorboard": False, "frequency": 100},
+}
+
+
+def small_agent(tmp_path: Path, env: Any = "CartPole-v1", **options: Any) -> DQN:
+    return DQN(env, config=SMALL, run_dir=tmp_path / "run", learning_starts=50, **options)
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Five cells; right leads to the reward."""
+
+    def __init__(self, length: int = 5) -> None:
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (length,), np.float32)
+        self.action_space = gym.spaces.Discrete(2, start=7)
+        self.length, self.cell, self.seen = length, 0, set[int]()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = 0
+        return self.obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action in (7, 8)
+        self.cell = max(self.cell + (1 if action == 8 else -1), 0)
+        done = self.cell == self.length - 1
+        return self.obs(), float(done), done, False, {}
+
+    def obs(self) -> Any:
+        return np.eye(self.length, dtype=np.float32)[self.cell]
+
+
+class Tiny(nn.Module):
+    """A user's own network."""
+
+    def __init__(self, obs_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(obs_shape[0], num_outputs)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.linear(obs)
+
+
+def test_three_lines_to_start(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(400, progress_bar=False)
+    action, state = agent.predict(np.zeros(4, np.float32))
+    assert action in (0, 1)
+    assert state is None
+
+
+def test_learn_again_trains_that_much_more(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(300, progress_bar=False)
+    agent.learn(200, progress_bar=False)
+    assert agent.result is not None
+    assert agent.result.steps == 500
+
+
+def test_save_load_and_resume(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(300, progress_bar=False)
+    saved = agent.save(tmp_path / "saved")
+    obs = np.random.default_rng(0).normal(size=(32, 4))
+    for loaded in (DQN.load(saved), rl_training.load(saved), rl_training.load(tmp_path / "run")):
+        assert type(loaded) is DQN
+        assert np.array_equal(loaded.predict(obs)[0], agent.predict(obs)[0])
+        assert loaded.evaluate(3) == agent.evaluate(3)
+    with pytest.raises(ConfigError, match="never overwritten"):
+        agent.save(saved)
+    resumed = DQN.load(tmp_path / "run").resume(400, progress_bar=False)
+    assert resumed.result is not None
+    assert resumed.result.steps == 400
+
+
+def test_a_saved_agent_resumes_as_a_run_of_its_own(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(300, progress_bar=False)
+    apart = tmp_path / "elsewhere"
+    resumed = DQN.load(agent.save(apart / "agent")).resume(400, progress_bar=False)
+    assert resumed.result is not None
+    assert resumed.result.steps == 400
+    assert resumed.result.run_dir.parent == apart
+
+
+def test_an_own_environment_with_actions_from_seven(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path, env=Corridor, gamma=0.9, learning_rate=1e-2, target_update_interval=50)
+    agent.learn(1_500, progress_bar=False)
+    actions, _ = agent.predict(np.eye(5, dtype=np.float32)[:4])
+    assert actions.tolist() == [8, 8, 8, 8]
+    assert agent.evaluate(2).lengths == (4, 4)
+    assert DQN.load(tmp_path / "run").evaluate(2).lengths == (4, 4)
+
+
+def test_an_environment_made_by_a_lambda_is_given_again_on_load(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path, env=lambda: Corridor(3))
+    agent.learn(200, progress_bar=False)
+    with pytest.raises(ConfigError, match="env"):
+        DQN.load(tmp_path / "run").evaluate(1)
+    assert len(DQN.load(tmp_path / "run", env=lambda: Corridor(3)).evaluate(1).returns) == 1
+
+
+def test_an_own_network(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path, network=Tiny)
+    agent.learn(200, progress_bar=False)
+    obs = np.random.default_rng(0).normal(size=(16, 4))
+    assert np.array_equal(DQN.load(tmp_path / "run").predict(obs)[0], agent.predict(obs)[0])
+
+
+def test_an_own_callback_sees_every_step_logs_and_stops(tmp_path: Path) -> None:
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.steps = 0
+            self.evaluations: list[Evaluation] = []
+
+        def on_step(self, training: Session) -> None:
+            self.steps += 1
+            if training.steps == 250:
+                training.log({"own/value": 1.5})
+                training.stop("seen enough")
+
+        def on_evaluation(self, training: Session, evaluation: Evaluation) -> None:
+            self.evaluations.append(evaluation)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"steps": self.steps}
+
+        def load_state_dict(self, state: Any) -> None:
+            self.steps = int(state["steps"])
+
+    watch = Watch()
+    agent = small_agent(tmp_path)
+    agent.learn(400, callback=watch, progress_bar=False)
+    assert agent.result is not None
+    assert (agent.result.steps, agent.result.stop_reason) == (250, "seen enough")
+    assert (watch.steps, len(watch.evaluations)) == (250, 1)
+    assert "own/value" in (tmp_path / "run" / "metrics.csv").read_text()
+    agent.resume(callback=(again := Watch()), progress_bar=False)
+    assert again.steps == 400
+
+
+def test_a_plain_function_is_a_callback(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(400, callback=lambda training: training.steps < 120, progress_bar=False)
+    assert agent.result is not None
+    assert agent.result.steps == 120
+
+
+def test_stop_on_threshold(tmp_path: Path) -> None:
+    config = {**SMALL, "evaluation": {**SMALL["evaluation"], "stop_at": 1.0}}
+    agent = DQN("CartPole-v1", config=config, run_dir=tmp_path / "run", learning_starts=50)
+    agent.learn(10_000, progress_bar=False)
+    assert agent.result is not None
+    assert agent.result.steps == 200
+    assert "threshold" in str(agent.result.stop_reason)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda: DQN(), "env: give an environment"),
+        (lambda: DQN("CartPole-v1", gama=0.9), "algo_kwargs.gama: unknown key; did you mean 'gamma'"),
+        (lambda: DQN("CartPole-v1", gamma=2.0), "algo_kwargs.gamma: 2.0 is not allowed"),
+        (lambda: DQN("CartPole-v1").predict(np.zeros(4)), "call learn"),
+        (lambda: DQN("CartPole-v1").evaluate(1), "call learn"),
+        (lambda: DQN("CartPole-v1").save("x"), "nothing to save"),
+        (lambda: DQN("CartPole-v1").resume(), "nothing to resume"),
+        (lambda: DQN("CartPole-v1").learn(), "total_timesteps: required key is missing"),
+        (lambda: DQN("CartPole-v1", num_envs=3).learn(100), "not a multiple of env.num_envs=3"),
+    ],
+)
+def test_misuse_is_told_at_once(build: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        build()
+
+
+def test_load_refuses_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such run"):
+        rl_training.load(tmp_path / "missing")

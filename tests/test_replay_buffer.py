@@ -1,0 +1,198 @@
+"""The replay buffer: a ring of whole transitions, sampled uniformly, saved exactly, never larger than memory."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from rl_training.data import Batch, ReplayBuffer
+from rl_training.errors import CheckpointError, ConfigError
+
+
+def numbered(ids, shape=(2,), dtype=np.float32, action_shape=(), action_dtype=np.int64):
+    """Transitions of which every field tells the number, each in its own way."""
+    ids = np.asarray(ids, np.int64)
+
+    def spread(values, inner, kind):
+        return np.broadcast_to(values.reshape(-1, *[1] * len(inner)), (len(ids), *inner)).astype(kind)
+
+    return (
+        spread(ids, shape, dtype),
+        spread(2 * ids, action_shape, action_dtype),
+        3.0 * ids,
+        4.0 * ids,
+        spread(ids + 1, shape, dtype),
+    )
+
+
+def ids_in(batch: Batch) -> list[int]:
+    """The numbers of the rows, after checking that all fields of a row agree on it."""
+    ids = (batch.reward / 3).long()
+    assert torch.equal(batch.reward, 3.0 * ids)
+    assert torch.equal(batch.discount, 4.0 * ids)
+    for field, value in ((batch.obs, ids), (batch.action, 2 * ids), (batch.next_obs, ids + 1)):
+        assert torch.equal(field.long(), value.reshape(-1, *[1] * (field.ndim - 1)).expand(field.shape))
+    return ids.tolist()
+
+
+def contents(buffer: ReplayBuffer) -> list[int]:
+    return ids_in(buffer.gather(np.arange(len(buffer))))
+
+
+def filled(count, capacity=10, seed=0, **kwargs) -> ReplayBuffer:
+    buffer = ReplayBuffer(capacity, (2,), rng=np.random.default_rng(seed), **kwargs)
+    buffer.add(*numbered(range(count)))
+    return buffer
+
+
+@given(capacity=st.integers(1, 8), counts=st.lists(st.integers(0, 20), max_size=12))
+def test_ring_holds_the_newest_rows_as_a_list_would(capacity, counts):
+    buffer = ReplayBuffer(capacity, (2,))
+    model: deque[int] = deque(maxlen=capacity)
+    number = 0
+    for count in counts:
+        ids = range(number, number + count)
+        buffer.add(*numbered(ids))
+        model.extend(ids)
+        number += count
+        assert len(buffer) == len(model)
+        assert sorted(contents(buffer)) == list(model)
+
+
+@given(capacity=st.integers(1, 8), counts=st.lists(st.integers(1, 20), min_size=1, max_size=6))
+def test_samples_are_whole_rows_that_are_still_kept(capacity, counts):
+    buffer = ReplayBuffer(capacity, (2,), rng=np.random.default_rng(0))
+    for start, count in zip(np.cumsum([0, *counts]), counts, strict=False):
+        buffer.add(*numbered(range(start, start + count)))
+    newest = range(max(0, sum(counts) - capacity), sum(counts))
+    assert set(ids_in(buffer.sample(32))) <= set(newest)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "action_shape", "action_dtype"),
+    [
+        ((), np.float32, (), np.int64),
+        ((5,), np.float64, (3,), np.float32),
+        ((3, 8, 6), np.uint8, (), np.int64),
+        ((2, 3), np.int8, (2,), np.float32),
+        ((7,), np.float16, (1,), np.float32),
+    ],
+)
+def test_fields_keep_shape_and_dtype_through_a_wrap(shape, dtype, action_shape, action_dtype):
+    buffer = ReplayBuffer(6, shape, dtype, action_shape, action_dtype)
+    for start in (0, 4, 8):
+        rows = numbered(range(start, start + 4), shape, dtype, action_shape, action_dtype)
+        buffer.add(*rows)
+    batch = buffer.sample(3)
+    assert batch.obs.shape == batch.next_obs.shape == (3, *shape)
+    assert batch.action.shape == (3, *action_shape)
+    assert batch.reward.shape == batch.discount.shape == (3,)
+    assert batch.obs.numpy().dtype == batch.next_obs.numpy().dtype == dtype
+    assert batch.action.numpy().dtype == action_dtype
+    assert batch.reward.dtype == batch.discount.dtype == torch.float32
+    assert sorted(contents(buffer)) == [6, 7, 8, 9, 10, 11]
+
+
+def test_images_are_stored_as_bytes_and_come_back_unchanged():
+    rng = np.random.default_rng(0)
+    obs, next_obs = rng.integers(0, 256, (2, 5, 3, 16, 16), dtype=np.uint8)
+    buffer = ReplayBuffer(5, (3, 16, 16), np.uint8)
+    buffer.add(obs, np.arange(5), np.zeros(5), np.ones(5), next_obs)
+    batch = buffer.gather(np.arange(5))
+    assert batch.obs.dtype == torch.uint8
+    assert np.array_equal(batch.obs.numpy(), obs)
+    assert np.array_equal(batch.next_obs.numpy(), next_obs)
+    assert buffer.bytes_per_transition < 2 * obs[0].nbytes + 20
+
+
+def test_a_batch_does_not_change_when_its_rows_are_overwritten():
+    buffer = filled(10)
+    batch = buffer.gather(np.arange(10))
+    buffer.add(*numbered(range(10, 20)))
+    assert ids_in(batch) == list(range(10))
+
+
+@pytest.mark.parametrize("count", [20, 33, 50, 95])
+def test_sampling_is_uniform_over_the_rows_kept(count):
+    buffer = filled(count, capacity=50)
+    kept = min(count, 50)
+    drawn = np.array(ids_in(buffer.sample(200 * kept))) - (count - kept)
+    assert chisquare(np.bincount(drawn, minlength=kept)).pvalue > 1e-3
+
+
+def test_an_empty_buffer_has_nothing_to_sample():
+    with pytest.raises(ValueError, match="empty"):
+        ReplayBuffer(3, (2,)).sample(1)
+
+
+@pytest.mark.parametrize("count", [0, 4, 10, 17])
+def test_a_restored_buffer_goes_on_exactly_like_the_original(count):
+    original = filled(count, seed=7)
+    restored = ReplayBuffer(10, (2,), rng=np.random.default_rng(7))
+    restored.load_state_dict(copy.deepcopy(original.state_dict()))
+    assert contents(restored) == contents(original)
+    for start in (100, 103, 110):
+        for buffer in (original, restored):
+            buffer.add(*numbered(range(start, start + 3)))
+        assert contents(restored) == contents(original)
+        assert ids_in(restored.sample(16)) == ids_in(original.sample(16))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"capacity": 11}, "capacity is 11, the config says 10"),
+        ({"rows": torch.zeros(4, 8, dtype=torch.uint8)}, "rows of 32 bytes expected"),
+        ({"rows": torch.zeros(4, 32)}, "rows of 32 bytes expected"),
+        ({"rows": torch.zeros(11, 32, dtype=torch.uint8)}, "11 rows and position 4 do not fit"),
+        ({"next": 7}, "4 rows and position 7 do not fit"),
+        ({"next": -1}, "4 rows and position -1 do not fit"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(change, message):
+    buffer = filled(4)
+    with pytest.raises(CheckpointError, match=message):
+        buffer.load_state_dict({**buffer.state_dict(), **change})
+    assert contents(buffer) == [0, 1, 2, 3]
+
+
+def test_a_buffer_beyond_memory_is_refused_with_the_largest_capacity_that_fits(monkeypatch):
+    monkeypatch.setattr("rl_training.data.memory.available_memory", lambda: 1_000_000)
+    # So large that an attempt to allocate it would end in a MemoryError.
+    with pytest.raises(
+        ConfigError, match=r"algo_kwargs\.buffer_size: 10{16} .* the largest that fits is \d+$"
+    ) as caught:
+        ReplayBuffer(10**16, (2,))
+    largest = int(str(caught.value).split()[-1])
+    assert 0 < largest * filled(0).bytes_per_transition <= 1_000_000
+    assert len(ReplayBuffer(largest, (2,)).storage) == largest
+    with pytest.raises(ConfigError, match=f"fits is {largest}$"):
+        ReplayBuffer(largest + 1, (2,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "action_shape", "action_dtype"),
+    [
+        ((4,), np.float32, (), np.int64),
+        ((8,), np.float32, (), np.int64),
+        ((3,), np.float32, (1,), np.float32),
+        ((17,), np.float64, (6,), np.float32),
+        ((84, 84, 1), np.uint8, (), np.int64),
+        ((9, 84, 84), np.uint8, (2,), np.float32),
+    ],
+)
+def test_a_transition_takes_hardly_more_than_the_bytes_of_its_fields(
+    shape, dtype, action_shape, action_dtype
+):
+    buffer = ReplayBuffer(4, shape, dtype, action_shape, action_dtype)
+    obs, action, _, _, next_obs = numbered([0], shape, dtype, action_shape, action_dtype)
+    fields = obs.nbytes + next_obs.nbytes + action.nbytes + 4 + 4
+    assert fields <= buffer.bytes_per_transition <= 1.05 * fields
+    assert buffer.storage.nbytes == 4 * buffer.bytes_per_transition
