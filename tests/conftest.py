@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+from rl_training.cli import main
+
 # No deadline, since machines differ; the same examples every time, so that a red test stays red.
 settings.register_profile("package", deadline=None, derandomize=True, database=None)
 settings.load_profile("package")
-
-from rl_training.cli import main
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

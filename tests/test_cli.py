@@ -191,6 +191,7 @@ def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> 
 
 
 def test_help_and_version_import_no_torch() -> None:
-    code = "import sys; from rl_training.cli import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    lines = ["import sys", "from rl_training.cli import main", "try: main()", "except SystemExit: pass"]
+    code = "\n".join([*lines, "assert 'torch' not in sys.modules"])
     for words in (["--help"], ["--version"], ["list"], ["show", "dqn/cartpole"], ["train", "--help"]):
         subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, timeout=60)

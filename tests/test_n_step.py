@@ -61,7 +61,7 @@ def interleave(lives, rng):
 
 
 def windows(life, n):
-    """What folding should give: for each head its n rewards, fewer at an episode's end, none if still open."""
+    """What folding should give: each head with its n rewards, fewer at an episode's end; open ones not yet."""
     expected = []
     for head, (obs, action, *_) in enumerate(life):
         total, power = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""The replay buffer: a ring of whole transitions, sampled uniformly, saved exactly, never larger than memory."""
+"""The replay buffer: a ring of whole transitions, sampled uniformly, saved exactly, within memory."""
 
 from __future__ import annotations
 

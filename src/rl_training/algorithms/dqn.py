@@ -14,9 +14,9 @@ from torch import nn
 from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
 from rl_training.algorithms.protocol import Decision, UpdateResult
 from rl_training.algorithms.schedules import linear
+from rl_training.algorithms.state import require_like
 from rl_training.config import DQNConfig
 from rl_training.data.transitions import Batch
-from rl_training.errors import CheckpointError
 from rl_training.models.mirror import MAX_BATCH, numpy_mirror
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.spaces import Array
@@ -136,9 +136,9 @@ class DQN:
         self.last_td_errors = td_error
         return UpdateResult(metrics, priorities=td_error.abs())
 
-    def sync_target(self) -> None:
-        """Move the target network towards the online one by ``tau``; buffers are copied."""
-        polyak(self._flat_target, self.optimizer.flat, self.config.tau)
+    def sync_target(self, times: int = 1) -> None:
+        """Move the target network towards the online one by ``tau``, that often; buffers are copied."""
+        polyak(self._flat_target, self.optimizer.flat, 1.0 - (1.0 - self.config.tau) ** times)
         for target, online in zip(self.target.buffers(), self.online.buffers(), strict=True):
             target.copy_(online)
 
@@ -146,8 +146,10 @@ class DQN:
         """Set epsilon and the learning rate, and sync the target when its interval has passed."""
         c = self.config
         interval = c.target_update_interval
-        if env_steps // interval > self._env_steps // interval:
-            self.sync_target()
+        # Many environments can pass several multiples of a short interval in one step.
+        passed = env_steps // interval - self._env_steps // interval
+        if passed > 0:
+            self.sync_target(passed)
         self._env_steps = env_steps
         if env_steps < c.learning_starts:
             self.epsilon = 1.0
@@ -171,11 +173,11 @@ class DQN:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state of the same networks; a missing or misshapen part is an error."""
-        for name, network in (("online", self.online), ("target", self.target)):
-            try:
-                network.load_state_dict(state["model"][name], strict=True)
-            except RuntimeError as error:
-                raise CheckpointError(f"model: {name}: {' '.join(str(error).split())}") from None
+        networks = {"online": self.online, "target": self.target}
+        for name, network in networks.items():
+            require_like(state["model"][name], network.state_dict(), f"model: {name}")
+        for name, network in networks.items():
+            network.load_state_dict(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = int(state["counters"]["updates"])
         self._env_steps = int(state["counters"]["env_steps"])

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.optim.adam import adam
 
-from rl_training.errors import CheckpointError, NonFiniteError
+from rl_training.algorithms.state import require_like
+from rl_training.errors import NonFiniteError
 
 
 def flatten_parameters(module: nn.Module) -> torch.Tensor:
@@ -58,7 +59,7 @@ class FlatAdam:
         """
         self._grad.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = self._grad.norm()
+        norm: torch.Tensor = torch.linalg.vector_norm(self._grad)
         if not math.isfinite(float(loss.detach() + norm)):
             raise NonFiniteError(
                 f"loss is {float(loss.detach()):g} and its gradient's norm {float(norm):g}; the update was not applied"
@@ -91,11 +92,6 @@ class FlatAdam:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the moments of an optimizer of the same size."""
         own = self.state_dict()
-        for name, tensor in own.items():
-            given = state[name]
-            if given.shape != tensor.shape or given.dtype != tensor.dtype:
-                raise CheckpointError(
-                    f"optimizer: {name} is {given.dtype}{tuple(given.shape)}, not {tuple(tensor.shape)}"
-                )
+        require_like(state, own, "optimizer")
         for name, tensor in own.items():
             tensor.copy_(state[name])

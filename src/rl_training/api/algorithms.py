@@ -22,5 +22,11 @@ CLASSES: dict[str, type[ManagedAlgorithm]] = {cls.algo_name: cls for cls in (DQN
 def load(path: str | Path, **options: Any) -> ManagedAlgorithm:
     """Load an agent of any algorithm from a run folder or a checkpoint; options as in ``ManagedAlgorithm.load``."""
     algo = checkpoint_config(load_checkpoint(Path(path)), registry.get).algo
-    cls = CLASSES.get(algo) or type(algo, (ManagedAlgorithm,), {"algo_name": algo})
-    return cls.load(path, **options)
+    known: type[ManagedAlgorithm] | None = CLASSES.get(algo)
+    if known is None:  # an algorithm of somebody else's
+
+        class Registered(ManagedAlgorithm):
+            algo_name = algo
+
+        known = Registered
+    return known.load(path, **options)

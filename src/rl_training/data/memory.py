@@ -30,7 +30,7 @@ def require_memory(rows: int, bytes_per_row: int, key: str) -> None:
     if rows > fits:
         need, have = rows * bytes_per_row / 2**30, free / 2**30
         raise ConfigError(
-            f"{key}: {rows} transitions need {need:.1f} GiB and {have:.1f} GiB are free; the largest that fits is {fits}"
+            f"{key}: {rows} transitions need {need:.1f} GiB, {have:.1f} GiB are free; the largest that fits is {fits}"
         )
 
 

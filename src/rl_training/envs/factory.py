@@ -89,8 +89,9 @@ def _native(config: EnvConfig, count: int) -> VectorEnv:
         raise ConfigError(
             "env.wrappers: wrappers of single environments do not go with vectorization 'native'"
         )
+    kwargs: dict[str, Any] = dict(config.kwargs)
     try:
-        return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **config.kwargs)
+        return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **kwargs)
     except Exception as error:
         raise _refused(config.id, error) from error
 

@@ -42,8 +42,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], seeds: EpisodeSeeds) -> None:
         super().__init__(env)
         self._seeds = seeds
-        self._obs_space = env.observation_space
-        self._action_space = env.action_space
+        self._obs_space: gym.Space[Any] = env.observation_space
+        self._own_action_space: gym.Space[Any] = env.action_space
         self._shape = self._obs_space.shape
         self._dtype = self._obs_space.dtype
         self._is_float = self._dtype is not None and np.issubdtype(self._dtype, np.floating)
@@ -64,9 +64,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise
         except Exception as error:
             raise self._failure(error) from error
-        if self.env.observation_space != self._obs_space or self.env.action_space != self._action_space:
+        if self.env.observation_space != self._obs_space or self.env.action_space != self._own_action_space:
             raise self._wrong(
-                "the spaces", f"{self._obs_space}, {self._action_space} as at the start", "others"
+                "the spaces", f"{self._obs_space}, {self._own_action_space} as at the start", "others"
             )
         return self._checked(obs), info
 
@@ -90,8 +90,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Return (episode seed, actions so far) as arrays, or ``None`` if the episode outgrew the journal."""
         if self.episode_seed is None or self.episode_step > MAX_JOURNAL:
             return None
-        actions = np.array(self._actions, dtype=self._action_space.dtype)
-        shape = (self.episode_step, *(self._action_space.shape or ()))
+        actions = np.array(self._actions, dtype=self._own_action_space.dtype)
+        shape = (self.episode_step, *(self._own_action_space.shape or ()))
         return {"seed": self.episode_seed, "next": self._seeds.index, "actions": actions.reshape(shape)}
 
     def start_from(self, episode: int) -> None:
@@ -102,7 +102,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Bring the environment into the journaled state and return its observation."""
         self._seeds.index = int(journal["next"])
         obs, _ = self.reset(seed=int(journal["seed"]))
-        discrete = self._action_space.shape == ()
+        discrete = self._own_action_space.shape == ()
         for action in journal["actions"]:
             obs = self.step(int(action) if discrete else action)[0]
         return obs

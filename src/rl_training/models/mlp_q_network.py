@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -42,7 +43,7 @@ class MLPQNetwork(nn.Module):
         self.normalizer = RunningNormalizer(obs_shape) if normalize_obs else None
         sizes = [int(torch.Size(obs_shape).numel()), *hidden_sizes]
         layers: list[nn.Module] = []
-        for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+        for fan_in, fan_out in pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
         layers.append(nn.Linear(sizes[-1], num_actions + 1 if dueling else num_actions))
         self.layers = nn.Sequential(*layers)
@@ -58,7 +59,8 @@ class MLPQNetwork(nn.Module):
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         """Return greedy actions [B]."""
-        return self(obs).argmax(1)
+        q: torch.Tensor = self(obs)
+        return q.argmax(1)
 
 
 def duel(out: torch.Tensor) -> torch.Tensor:

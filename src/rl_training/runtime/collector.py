@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Transitions
-from rl_training.envs.sync import SyncVectorEnv
 from rl_training.envs.subprocess import SubprocessVectorEnv
+from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array
@@ -154,7 +154,7 @@ class Collector:
 
 
 def _with_final_obs(obs: Array, done: Array, infos: Mapping[str, Any]) -> Array:
-    true_next = obs.copy()
+    true_next: Array = obs.copy()
     for i in np.flatnonzero(done):
         true_next[i] = infos["final_obs"][i]
     return true_next

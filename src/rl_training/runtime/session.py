@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import EnvError, NonFiniteError, RLTrainingError, StorageError
+from rl_training.errors import CheckpointError, EnvError, NonFiniteError, RLTrainingError, StorageError
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import SaveFailed, read_hint, retire, save_checkpoint, write_hint
+from rl_training.runtime.checkpoint import (
+    Checkpoint,
+    SaveFailed,
+    read_hint,
+    retire,
+    save_checkpoint,
+    write_hint,
+)
 from rl_training.runtime.clock import Every
 from rl_training.runtime.console import ConsoleLogger, notice
 from rl_training.runtime.evaluator import Evaluation, evaluate
@@ -68,6 +75,7 @@ class Session:
         self._jsonl: JsonLinesLogger | None = None
         self._offset = 0
         self._best: float | None = None
+        self._best_at = -1
         self._failed_saves = 0
         self._saved_at: tuple[int, Path] | None = None
         self._logged_at = -1
@@ -135,16 +143,24 @@ class Session:
 
     # The run itself
 
-    def load(self, tree: Mapping[str, Any]) -> str:
+    def load(self, checkpoint: Checkpoint) -> str:
         """Take over a checkpoint; return how the environments came back."""
-        restored = self.run.load_state_dict(tree)
-        state = tree["session"]
-        self._best = None if state["best"] is None else float(state["best"])
-        self._offset = int(state["log_offset"])
-        self._logged_at = int(state["logged_at"])
+        restored = self.run.load_state_dict(checkpoint.tree)
+        try:
+            state = checkpoint.tree["session"]
+            self._best = None if state["best"] is None else float(state["best"])
+            self._best_at = int(state["best_at"])
+            self._offset = int(state["log_offset"])
+            self._logged_at = int(state["logged_at"])
+            saved_callbacks = dict(state["callbacks"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{checkpoint.path}: session: {type(error).__name__}: {error}") from error
         for key, callback in self._keyed_callbacks():
-            if key in state["callbacks"]:
-                callback.load_state_dict(state["callbacks"][key])
+            if key in saved_callbacks:
+                callback.load_state_dict(saved_callbacks[key])
+        if self._best_at == self.steps and checkpoint.path.absolute().parent == self.folder.checkpoints:
+            # A kill may have come between saving the best checkpoint and naming it.
+            write_hint(self.folder.checkpoints, "best", checkpoint.path)
         return restored
 
     def execute(self) -> TrainResult:
@@ -202,7 +218,7 @@ class Session:
             callback.on_evaluation(self, result)
         improved = self._best is None or result.mean > self._best
         if improved:
-            self._best = result.mean
+            self._best, self._best_at = result.mean, self.steps
         return improved
 
     def _log_row(self) -> None:
@@ -270,6 +286,7 @@ class Session:
         }
         session = {
             "best": self._best,
+            "best_at": self._best_at,
             "log_offset": self._jsonl.offset(),
             "logged_at": self._logged_at,
             "callbacks": callbacks,

@@ -13,7 +13,7 @@ from rl_training.config.loading import apply_overrides, build_config, read_mappi
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.callbacks import CallbackLike, StopOnThreshold, as_callbacks
-from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from rl_training.runtime.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint
 from rl_training.runtime.console import notice
 from rl_training.runtime.curves import plot_run
 from rl_training.runtime.evaluator import Evaluation, evaluate
@@ -43,9 +43,22 @@ def start(
     """Train from scratch in a new run folder."""
     path = run_dir if run_dir is not None else new_run_path(config)
     if (path / "config.yaml").exists() or (path / "metrics.jsonl").exists():
+        RunFolder(path).close()  # a run that is still going is refused as such
         raise ConfigError(
             f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
         )
+    return _begin(config, spec, path, callback, env, network, console)
+
+
+def _begin(
+    config: ExperimentConfig[Any],
+    spec: AlgorithmSpec,
+    path: Path,
+    callback: CallbackLike,
+    env: EnvFactory | None,
+    network: NetworkFactory | None,
+    console: bool,
+) -> TrainResult:
     with SignalGuard() as guard:
         run = Run(config, spec, env=env, network=network)  # may refuse, and then there is no folder yet
         try:
@@ -72,6 +85,13 @@ def resume(
 ) -> TrainResult:
     """Go on with a run from its newest checkpoint, or branch a new run off an older one."""
     path, is_run = locate(path)
+    if is_run:
+        RunFolder(path).close()  # a run that is still going retires what would be read here
+        if (path / "config.yaml").exists() and not list_checkpoints(path / "checkpoints"):
+            data = apply_overrides(read_mapping(path / "config.yaml"), overrides)
+            config = build_config(data, _config_classes(lookup))
+            notice(f"{path}: no checkpoint yet, so the run starts again")
+            return _begin(config, lookup(config.algo), path, callback, env, network, console)
     checkpoint, refused = newest_checkpoint(path / "checkpoints") if is_run else (read_checkpoint(path), [])
     run_path = path if is_run else _owner_or_branch(path, checkpoint)
     for line in refused:
@@ -86,7 +106,7 @@ def resume(
             run = Run(config, spec, env=env, network=network)
             try:
                 session = Session(run, folder, guard, _callbacks(config, callback), console=console)
-                restored = session.load(checkpoint.tree)
+                restored = session.load(checkpoint)
                 _describe(folder, config, spec, run.clock.steps)
                 if console:
                     how = (

@@ -1,0 +1,84 @@
+"""Commands in forked children: as apart from this process as any other, but torch is imported only once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rl_training.cli import main
+
+_numbers = itertools.count()
+
+
+class Child:
+    """A forked process that runs one function; its output goes to files in ``folder``."""
+
+    def __init__(self, folder: Path, function: Callable[[], Any]) -> None:
+        stem = folder / f"child-{next(_numbers)}"
+        self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become(function)
+
+    def _become(self, function: Callable[[], Any]) -> NoReturn:
+        code = 70
+        try:
+            for number, path in ((1, self._out), (2, self._err)):
+                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            sys.stdout = open(1, "w", buffering=1, closefd=False)
+            sys.stderr = open(2, "w", buffering=1, closefd=False)
+            function()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        """Return the exit code, or minus the signal that ended the process."""
+        deadline = time.monotonic() + seconds
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"still running after {seconds:g} s; it said: {self.err}")
+            time.sleep(0.005)
+        return os.waitstatus_to_exitcode(ended[1])
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+
+def command(folder: Path, *words: object, prepare: Callable[[], Any] = lambda: None) -> Child:
+    """Run ``rl-training WORDS`` in a child, after ``prepare``."""
+
+    def run() -> None:
+        prepare()
+        sys.argv = ["rl-training", *map(str, words)]
+        main()
+
+    return Child(folder, run)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)

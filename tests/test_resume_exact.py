@@ -1,0 +1,390 @@
+"""A run that is killed, stopped and resumed ends with the same bits as one that never was."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from children import Child
+
+from rl_training.experiment.configs import load_config
+from rl_training.experiment.registry import get
+from rl_training.runtime import workflows
+from rl_training.runtime.checkpoint import newest_checkpoint, read_hint, save_checkpoint, tree_digest
+from rl_training.runtime.loop import train as loop
+from rl_training.runtime.run import Run
+from rl_training.runtime.session import Interrupted, Session
+from rl_training.runtime.storage import DiskStorage
+
+SMALL = {
+    "algo": "dqn",
+    "env": {"id": "CartPole-v1", "num_envs": 2},
+    "seed": 3,
+    "total_timesteps": 1200,
+    "algo_kwargs": {
+        "learning_rate_final": 1e-5,
+        "buffer_size": 700,
+        "learning_starts": 100,
+        "batch_size": 16,
+        "n_step_return": 3,
+        "target_update_interval": 150,
+    },
+    "network": {"hidden_sizes": [16]},
+    "evaluation": {"frequency": 500, "episodes": 2, "final_episodes": 0},
+    "checkpoint": {"frequency": 200},
+    "logging": {"frequency": 100, "csv": False, "tensorboard": False},
+}
+LEARNING = ("model", "optimizer", "replay", "rng", "envs")
+"""The sections that decide how training goes on."""
+
+
+def configured(**settings: Any) -> Any:
+    return load_config(SMALL, {name.replace("__", "."): value for name, value in settings.items()})
+
+
+def start(path: Path, callback: Any = None, **settings: Any) -> None:
+    workflows.start(configured(**settings), get("dqn"), run_dir=path, callback=callback, console=False)
+
+
+def resume(path: Path, *overrides: str) -> None:
+    workflows.resume(path, get, overrides=overrides, console=False)
+
+
+def final_tree(path: Path) -> dict[str, Any]:
+    return newest_checkpoint(path / "checkpoints")[0].tree
+
+
+def digests(path: Path) -> dict[str, str]:
+    """One digest per section, without the wall-clock times and the width they have in the log."""
+    tree = final_tree(path)
+    del tree["time"], tree["session"]["log_offset"]
+    return {name: tree_digest({name: section}) for name, section in tree.items()}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines]
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """All that two equal runs have in common."""
+    folder = path / "checkpoints"
+    hints = {name: read_hint(folder, name) for name in ("latest", "best")}
+    steps = {name: hint.name[: len("step-000000000")] if hint else None for name, hint in hints.items()}
+    return {"digests": digests(path), "rows": rows(path), "hints": steps}
+
+
+def learned(path: Path) -> dict[str, str]:
+    return {name: digest for name, digest in digests(path).items() if name in LEARNING}
+
+
+def stop_at(step: int, number: int = signal.SIGTERM) -> Callable[[Session], None]:
+    def send(training: Session) -> None:
+        if training.steps == step:
+            os.kill(os.getpid(), number)
+
+    return send
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outcome of the run that nobody disturbs."""
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("straight") / "run"
+    start(path)
+    return outcome(path)
+
+
+# Kills
+
+
+def go_on(path: Path) -> None:
+    """Resume, or start where a kill came before there was a run."""
+    if (path / "config.yaml").exists():
+        resume(path)
+    else:
+        start(path)
+
+
+def go_on_until_call(path: Path, calls: int) -> None:
+    """Go on, but die at the ``calls``-th operation on a checkpoint's files."""
+    count = itertools.count(1)
+
+    def deadly(method: Callable[..., Any], *args: Any) -> Any:
+        if next(count) == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(*args)
+
+    for name in (
+        "make_folder",
+        "create",
+        "write",
+        "sync",
+        "sync_folder",
+        "rename",
+        "unlink",
+        "remove_folder",
+    ):
+        method = getattr(DiskStorage, name)
+        setattr(DiskStorage, name, functools.partialmethod(functools.partial(_swap, deadly, method)))
+    go_on(path)
+
+
+def _swap(wrapper: Callable[..., Any], method: Callable[..., Any], *args: Any) -> Any:
+    return wrapper(method, *args)
+
+
+def one_more_session(folder: Path, path: Path, rng: random.Random, number: int) -> bool:
+    """Let a child go on and kill it, at a random moment or inside a save; return whether the kill struck."""
+    if number % 2:
+        child = Child(folder, functools.partial(go_on_until_call, path, rng.randint(1, 90)))
+    else:
+        child = Child(folder, functools.partial(go_on, path))
+        time.sleep(rng.uniform(0.0, 0.4))
+        child.send(signal.SIGKILL)
+    code = child.wait()
+    assert code in (0, -signal.SIGKILL), child.err
+    return code != 0
+
+
+def test_kills_at_random_moments_change_no_bit(tmp_path: Path, straight: dict[str, Any], slow: bool) -> None:
+    rng = random.Random(0)
+    wanted, kills = (1000 if slow else 25), 0
+    for trial in itertools.count():
+        path = tmp_path / f"run-{trial}"
+        while one_more_session(tmp_path, path, rng, kills):
+            kills += 1
+        assert outcome(path) == straight
+        shutil.rmtree(path)
+        if kills >= wanted:
+            return
+
+
+def die_naming_the_best(path: Path) -> None:
+    """Die after the best checkpoint was saved, but before it is called so."""
+
+    def rename(self: DiskStorage, source: Path, target: Path) -> None:
+        if target.name == "best":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.rename(source, target)
+
+    DiskStorage.rename = rename  # type: ignore[method-assign]
+    start(path)
+
+
+def test_a_kill_before_the_best_checkpoint_is_named_does_not_lose_it(tmp_path: Path, straight: dict[str, Any]) -> None:
+    child = Child(tmp_path, functools.partial(die_naming_the_best, tmp_path / "run"))
+    assert child.wait() == -signal.SIGKILL, child.err
+    assert read_hint(tmp_path / "run" / "checkpoints", "best") is None
+    resume(tmp_path / "run", "total_timesteps=600")
+    assert outcome(tmp_path / "run")["hints"]["best"] == "step-000000500"
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, straight: dict[str, Any]) -> None:
+    child = Child(tmp_path, functools.partial(start, tmp_path / "run", callback=stop_at(150, signal.SIGKILL)))
+    assert child.wait() == -signal.SIGKILL, child.err
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == straight
+
+
+# Stops
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "two envs": {},
+    "subprocess envs": {"env__vectorization": "subprocess"},
+    "three envs": {"env__num_envs": 3},
+    "one env": {"env__num_envs": 1, "algo_kwargs__n_step_return": 1},
+    "normalized obs": {"network__normalize_obs": True},
+    "dueling": {"algo_kwargs__dueling": True, "algo_kwargs__tau": 0.1},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_stop_in_mid_episode_changes_no_bit(tmp_path: Path, variant: str) -> None:
+    settings = {"total_timesteps": 600, "evaluation__frequency": 300, **VARIANTS[variant]}
+    start(tmp_path / "straight", **settings)
+    with pytest.raises(Interrupted):
+        start(tmp_path / "stopped", callback=stop_at(354), **settings)
+    journals = final_tree(tmp_path / "stopped")["envs"]["journals"]
+    assert all(len(journal["actions"]) for journal in journals.values()), "each env should be in an episode"
+    resume(tmp_path / "stopped")
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "straight")
+
+
+def test_subprocess_envs_train_like_those_in_this_process(tmp_path: Path) -> None:
+    for kind in ("sync", "subprocess"):
+        start(tmp_path / kind, total_timesteps=400, env__vectorization=kind)
+    assert learned(tmp_path / "sync") == learned(tmp_path / "subprocess")
+
+
+def test_the_seed_decides_every_bit(tmp_path: Path) -> None:
+    for name, seed in (("first", 5), ("again", 5), ("other", 6)):
+        start(tmp_path / name, seed=seed, total_timesteps=400)
+    assert outcome(tmp_path / "first") == outcome(tmp_path / "again")
+    same = {
+        name
+        for name, value in learned(tmp_path / "other").items()
+        if value == learned(tmp_path / "first")[name]
+    }
+    assert not same
+
+
+CADENCES: dict[str, dict[str, Any]] = {
+    "no evaluation": {"evaluation__frequency": 0},
+    "more evaluation": {"evaluation__frequency": 70, "evaluation__episodes": 3, "evaluation__num_envs": 1},
+    "other evaluation episodes": {"evaluation__seed": 9},
+    "frequent checkpoints": {"checkpoint__frequency": 30},
+    "no checkpoints": {"checkpoint__frequency": 0},
+    "frequent rows": {"logging__frequency": 6, "logging__window": 3, "logging__csv": True},
+}
+
+
+@pytest.mark.parametrize("cadence", CADENCES)
+def test_evaluating_saving_and_logging_change_no_training_bit(
+    tmp_path: Path, straight: dict[str, Any], cadence: str
+) -> None:
+    start(tmp_path / "run", **CADENCES[cadence])
+    assert learned(tmp_path / "run") == {name: straight["digests"][name] for name in LEARNING}
+
+
+def test_a_larger_budget_goes_on_from_the_same_step_with_every_row_once(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    start(path, total_timesteps=500, evaluation__final_episodes=2)
+    before = rows(path)
+    resume(path, "total_timesteps=1000")
+    after = rows(path)
+    trained = [row["step"] for row in after if "train/n_updates" in row]
+    evaluated = [row["step"] for row in after if "eval/mean_reward" in row]
+    assert trained == list(range(100, 1001, 100))
+    assert evaluated == [500, 1000, 1000], "the end of the first budget is no longer the end of the run"
+    assert after[: len(before) - 1] == before[:-1]
+    updates = [row["train/n_updates"] for row in after if "train/n_updates" in row]
+    assert updates == [(step - 100) // 4 for step in trained]
+
+
+def test_resuming_a_finished_run_repeats_its_end_only(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    start(path, total_timesteps=500, evaluation__final_episodes=2)
+    before = outcome(path)
+    resume(path)
+    assert outcome(path) == before
+
+
+# Every live value
+
+RESTORED_DIFFERENTLY = {
+    ".timer": "wall-clock time",
+    "._timer": "the same",
+    "_space._np_random": "nothing samples from a space; gymnasium seeds it from the system",
+    ".last_td_errors": "a report of the last update that nothing reads while training",
+    "._grad": "zeroed before every use",
+    ".grad": "views of _grad",
+}
+
+
+def survey(root: Any) -> dict[str, Any]:
+    """Return every plain value, array, tensor and generator that can be reached from an object, by path."""
+    found: dict[str, Any] = {}
+    seen: dict[int, str] = {}
+    queue = deque([("", root)])
+    while queue:
+        path, node = queue.popleft()
+        if any(path.endswith(ending) for ending in RESTORED_DIFFERENTLY):
+            continue
+        value, parts = take_apart(node)
+        if value is None and parts and id(node) in seen:
+            found[path] = f"is {seen[id(node)]}"
+            continue
+        seen[id(node)] = path
+        if not parts:
+            found[path] = value
+        queue.extend((path + name, part) for name, part in parts)
+    return found
+
+
+def take_apart(node: Any) -> tuple[Any, list[tuple[str, Any]]]:
+    """Return the value of a leaf, or the named parts of anything larger."""
+    if node is None or isinstance(node, bool | int | float | str | bytes | type | np.dtype | torch.device):
+        return repr(node), []
+    if isinstance(node, torch.Tensor):
+        parts = [(".grad", node.grad)] if node.is_leaf and node.grad is not None else []
+        return None, [("", (str(node.dtype), node.detach().numpy())), *parts]
+    if isinstance(node, np.ndarray | np.generic):
+        return (str(node.dtype), node.shape, node.tobytes()), []
+    if isinstance(node, np.random.Generator):
+        return repr(node.bit_generator.state), []
+    if isinstance(node, np.random.SeedSequence):
+        return repr(node.state), []
+    if isinstance(node, dict):
+        return repr(sorted(map(str, node))), [(f"[{key!r}]", value) for key, value in node.items()]
+    if isinstance(node, list | tuple | deque):
+        return len(node), [(f"[{i}]", value) for i, value in enumerate(node)]
+    if isinstance(node, FunctionType):
+        return node.__qualname__, [
+            (f"<{i}>", cell.cell_contents) for i, cell in enumerate(node.__closure__ or ())
+        ]
+    if type(node).__module__.split(".")[0] in ("rl_training", "gymnasium", "torch"):
+        return None, [(f".{name}", value) for name, value in sorted(vars_of(node).items())]
+    return type(node).__qualname__, []
+
+
+def vars_of(node: Any) -> dict[str, Any]:
+    slots = [name for cls in type(node).__mro__ for name in getattr(cls, "__slots__", ())]
+    return {name: getattr(node, name) for name in slots if hasattr(node, name)} | getattr(
+        node, "__dict__", {}
+    )
+
+
+@pytest.fixture
+def make_run() -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def make(**settings: Any) -> Run:
+        runs.append(Run(configured(**settings), get("dqn")))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.close()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"network__normalize_obs": True, "algo_kwargs__dueling": True}], ids=str
+)
+def test_every_live_value_comes_back(
+    tmp_path: Path, make_run: Callable[..., Run], settings: dict[str, Any]
+) -> None:
+    trained, resumed = make_run(**settings), make_run(**settings)
+    deque(itertools.islice(loop(trained), 301), maxlen=0)
+    fresh = survey(resumed)
+    resumed.load_state_dict(newest(save_checkpoint(tmp_path / "c", 602, trained.state_dict(), {})))
+    want, got = survey(trained), survey(resumed)
+    differing = sorted(path for path in want.keys() | got.keys() if want.get(path) != got.get(path))
+    assert not differing
+    moved = {path for path in want if want[path] != fresh.get(path)}
+    for part in (
+        ".clock.steps",
+        ".experience._rounds",
+        "._generators['sampling']",
+        "._exp_avg",
+        "._elapsed_steps",
+    ):
+        assert any(part in path for path in moved), f"training should change {part}"
+
+
+def newest(path: Path) -> dict[str, Any]:
+    return newest_checkpoint(path.parent)[0].tree
