@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import Child
 
+from children import Child
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
 from rl_training.runtime import workflows
@@ -186,7 +186,9 @@ def die_naming_the_best(path: Path) -> None:
     start(path)
 
 
-def test_a_kill_before_the_best_checkpoint_is_named_does_not_lose_it(tmp_path: Path, straight: dict[str, Any]) -> None:
+def test_a_kill_before_the_best_checkpoint_is_named_does_not_lose_it(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
     child = Child(tmp_path, functools.partial(die_naming_the_best, tmp_path / "run"))
     assert child.wait() == -signal.SIGKILL, child.err
     assert read_hint(tmp_path / "run" / "checkpoints", "best") is None
@@ -194,7 +196,9 @@ def test_a_kill_before_the_best_checkpoint_is_named_does_not_lose_it(tmp_path: P
     assert outcome(tmp_path / "run")["hints"]["best"] == "step-000000500"
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, straight: dict[str, Any]) -> None:
+def test_a_run_killed_before_its_first_checkpoint_starts_again(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
     child = Child(tmp_path, functools.partial(start, tmp_path / "run", callback=stop_at(150, signal.SIGKILL)))
     assert child.wait() == -signal.SIGKILL, child.err
     resume(tmp_path / "run")

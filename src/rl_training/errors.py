@@ -12,7 +12,8 @@ class RLTrainingError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        super().__init__(message)
+        line = " ".join(message.split())  # keys, paths and messages of others may bring line breaks along
+        super().__init__("".join(char if char.isprintable() else "?" for char in line))
         self.details = details
         """A traceback or similar, kept out of the terminal and written under the run's ``errors/``."""
 
@@ -46,7 +47,7 @@ class NonFiniteError(RLTrainingError):
 
 
 class StorageError(RLTrainingError):
-    """Checkpoints could not be written several times in a row."""
+    """Checkpoints could not be written several times in a row, or a small file not even once."""
 
     exit_code = 5
 

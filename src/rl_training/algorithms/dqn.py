@@ -17,7 +17,7 @@ from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.config import DQNConfig
 from rl_training.data.transitions import Batch
-from rl_training.models.mirror import MAX_BATCH, numpy_mirror
+from rl_training.models.mirror import numpy_mirror
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.spaces import Array
 
@@ -100,7 +100,7 @@ class DQN:
 
     def q_values(self, obs: Array) -> Array:
         """Return the online network's Q-values [N, A] of raw observations [N, *obs]."""
-        if self._mirror is not None and len(obs) <= MAX_BATCH:
+        if self._mirror is not None and len(obs) <= self._mirror.max_batch:
             return self._mirror(obs)
         with torch.no_grad():
             q: torch.Tensor = self.online(torch.as_tensor(obs, device=self.device))
@@ -110,8 +110,6 @@ class DQN:
         """Choose actions [N]; when exploring, each environment tosses its own coin."""
         if not explore:
             return Decision(self.q_values(obs).argmax(1))
-        if self._normalizer is not None:
-            self._normalizer.observe(obs)
         count = len(obs)
         explores = self._rng.random(count) < self.epsilon
         if explores.all():
@@ -120,6 +118,11 @@ class DQN:
         if explores.any():
             action[explores] = self._rng.integers(0, self.num_actions, int(explores.sum()))
         return Decision(action)
+
+    def observe(self, obs: Array) -> None:
+        """Move the normaliser's statistics, if there are any; acting alone leaves them as they are."""
+        if self._normalizer is not None:
+            self._normalizer.observe(obs)
 
     def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""

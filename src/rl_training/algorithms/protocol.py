@@ -35,6 +35,10 @@ class Algorithm(Protocol):
         """Choose actions [N, *action] for observations [N, *obs], in the learner's own units."""
         ...
 
+    def observe(self, obs: Array) -> None:
+        """Take note of observations [N, *obs] that training acts on, for running statistics."""
+        ...
+
     def update(self, batch: Any) -> UpdateResult:
         """Learn from one batch; raise ``NonFiniteError`` before a NaN reaches the weights."""
         ...

@@ -64,8 +64,8 @@ def parse_yaml(text: str, origin: str) -> Any:
         where = f" line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(f"{origin}{where}: not valid YAML: {' '.join(str(problem).split())}") from None
-    except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{origin}: not valid YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:  # PyYAML's constructors let anything through: !!bool x is a KeyError
+        raise ConfigError(f"{origin}: not valid YAML: {error}") from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -98,13 +98,15 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
 
 def put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     """Return a copy of ``data`` in which the dotted ``key`` has that value."""
-    head, dot, rest = key.partition(".")
-    if not dot:
-        return {**data, head: value}
-    below = data.get(head)
-    if below is not None and not isinstance(below, Mapping):
-        raise ConfigError(f"{key}: '{head}' is {_kind(below)}, so it has no keys below it")
-    return {**data, head: put(below or {}, rest, value)}
+    *parents, last = key.split(".")
+    result = node = dict(data)
+    for part in parents:
+        below = node.get(part)
+        if below is not None and not isinstance(below, Mapping):
+            raise ConfigError(f"{key}: '{part}' is {_kind(below)}, so it has no keys below it")
+        node[part] = node = dict(below or {})
+    node[last] = value
+    return result
 
 
 def build_config(
@@ -144,8 +146,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], config_class: type
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     key = ".".join(loc)
-    if not loc:  # a cross-field check, whose text already starts with its key
-        return message + more
+    if not loc:  # a cross-field check, whose text already starts with its key, or a key that is no text
+        return (message if first["type"] == "value_error" else f"config: {message}") + more
     if first["type"] == "extra_forbidden":
         hint = _hint(loc, model, config_class)
         return f"{key}: unknown key{hint}{more}"
@@ -182,7 +184,7 @@ def _is_model(value: Any) -> bool:
 
 def _check_depth(value: Any, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
-        raise ConfigError(f"config is nested more than {_MAX_DEPTH} levels deep")
+        raise ConfigError(f"config: nested more than {_MAX_DEPTH} levels deep")
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in children:
         _check_depth(child, depth + 1)
@@ -201,5 +203,8 @@ def _kind(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python refuses to write out integers of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -50,6 +51,20 @@ Fraction = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0, le=1.0)
 PositiveFloat = Annotated[float, BeforeValidator(parse_number), Field(gt=0.0)]
 
 
+def _savable(value: Any) -> Any:
+    """Refuse numbers that a checkpoint, which carries the config, could not hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("should hold finite numbers only")
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise ValueError("should hold whole numbers of at most 64 bits")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _savable(item)
+    return value
+
+
+Kwargs = Annotated[dict[str, JsonValue], AfterValidator(_savable)]
+
+
 class Model(BaseModel):
     """A frozen section of the config that refuses unknown keys."""
 
@@ -61,7 +76,7 @@ class WrapperConfig(Model):
 
     id: str
     """A class of ``gymnasium.wrappers`` by name, or ``package.module:Class``."""
-    kwargs: dict[str, JsonValue] = {}
+    kwargs: Kwargs = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -74,7 +89,7 @@ class EnvConfig(Model):
 
     id: Annotated[str, Field(min_length=1)]
     """A Gymnasium id, ``module:Id``, or ``package.module:factory``."""
-    kwargs: dict[str, JsonValue] = {}
+    kwargs: Kwargs = {}
     """Passed to ``gymnasium.make`` or to the factory."""
     wrappers: tuple[WrapperConfig, ...] = ()
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=4096)] = 1

@@ -11,6 +11,8 @@ import numpy as np
 
 from rl_training.errors import EnvError
 
+MAX_REWARD = float(np.finfo(np.float32).max)
+"""What the replay can hold."""
 MAX_JOURNAL = 1_000_000
 """Actions of one episode after which its journal is given up, and with it exact restoring."""
 
@@ -82,8 +84,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise
         except Exception as error:
             raise self._failure(error) from error
-        if not math.isfinite(reward):
-            raise self._wrong("reward", "a finite number", reward)
+        if not abs(reward) <= MAX_REWARD:  # NaN is not, either
+            expected = f"at most {MAX_REWARD:g}" if math.isfinite(reward) else "a finite number"
+            raise self._wrong("reward", expected, reward)
         return self._checked(obs), reward, bool(terminated), bool(truncated), info
 
     def journal(self) -> dict[str, Any] | None:
@@ -99,12 +102,15 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._seeds.index = episode
 
     def replay_journal(self, journal: dict[str, Any]) -> Any:
-        """Bring the environment into the journaled state and return its observation."""
+        """Bring the environment into the journaled state and return its observation, or none if it fails."""
         self._seeds.index = int(journal["next"])
-        obs, _ = self.reset(seed=int(journal["seed"]))
         discrete = self._own_action_space.shape == ()
-        for action in journal["actions"]:
-            obs = self.step(int(action) if discrete else action)[0]
+        try:
+            obs, _ = self.reset(seed=int(journal["seed"]))
+            for action in journal["actions"]:
+                obs = self.step(int(action) if discrete else action)[0]
+        except EnvError:
+            return None  # not raised: a vector env in which a call failed could not start anew either
         return obs
 
     def _checked(self, obs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ def packaged_configs() -> dict[str, Path]:
 def find_config(source: str | Path) -> Path:
     """Return the file that a path or a packaged name means."""
     path, known = Path(source), packaged_configs()
-    if path.is_file():
-        return path
+    with contextlib.suppress(OSError):  # a name too long to be one
+        if path.is_file():
+            return path
     name = str(source).removesuffix(".yaml")
     if name in known:
         return known[name]
-    if path.suffix in {".yaml", ".yml"} or path.is_dir():
+    if path.suffix in {".yaml", ".yml"}:
         raise ConfigError(f"config: '{source}': no such file" + did_you_mean(name, known))
     hint = did_you_mean(name, known) or f"; packaged are {', '.join(known)}"
     raise ConfigError(f"config: '{source}' is neither a file nor a packaged config{hint}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import nn
 
 from rl_training.models.mlp_q_network import MLPQNetwork
@@ -17,43 +16,47 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 MAX_BATCH = 16
 """Above this many observations torch is the faster one."""
+_MAX_PRODUCTS = 2**18
+"""Multiplications in one layer above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
 
-def numpy_mirror(network: nn.Module) -> Callable[[Array], Array] | None:
-    """Return a function from observations [N, *obs] to Q-values [N, A], or none if the network has no mirror.
+class NumpyMirror:
+    """Computes Q-values [N, A] of observations [N, *obs] for N up to ``max_batch``.
 
-    The arrays share memory with the parameters, so the function follows every in-place update for free. It
-    must be made after the parameters have found their final place.
+    Its arrays share memory with the parameters, so it follows every in-place update for free. It has to be
+    made after the parameters have found their final place.
     """
-    if not isinstance(network, MLPQNetwork) or type(network).forward is not MLPQNetwork.forward:
-        return None
-    activate = _ACTIVATIONS.get(network.activation)
-    linears = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
-    if (
-        activate is None
-        or network.normalizer is not None
-        or any(p.device.type != "cpu" for p in network.parameters())
-    ):
-        return None
-    weights = [(_shared(layer.weight).T, _shared(layer.bias)) for layer in linears]
 
-    def q_values(obs: Array) -> Array:
+    def __init__(self, network: MLPQNetwork) -> None:
+        self._activate = _ACTIVATIONS[network.mlp.activation]
+        self._dueling = network.dueling
+        layers = [layer for layer in network.mlp.linears if isinstance(layer, nn.Linear)]
+        self._layers = [(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in layers]
+        self.max_batch = min(MAX_BATCH, _MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
+
+    def __call__(self, obs: Array) -> Array:
         x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
         if obs.dtype == np.uint8:
             x = x / np.float32(255.0)
-        for weight, bias in weights[:-1]:
+        for weight, bias in self._layers[:-1]:
             x = x @ weight
             x += bias
-            x = activate(x)
-        weight, bias = weights[-1]
-        out = x @ weight + bias
-        if network.dueling:
+            x = self._activate(x)
+        weight, bias = self._layers[-1]
+        out: Array = x @ weight
+        out += bias
+        if self._dueling:
             advantage = out[:, 1:]
             return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
-        return np.asarray(out)
-
-    return q_values
+        return out
 
 
-def _shared(parameter: torch.Tensor) -> Array:
-    return parameter.detach().numpy()
+def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
+    """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
+    if not isinstance(network, MLPQNetwork) or type(network).forward is not MLPQNetwork.forward:
+        return None
+    on_cpu = all(p.device.type == "cpu" for p in network.parameters())
+    if network.mlp.activation not in _ACTIVATIONS or network.normalizer is not None or not on_cpu:
+        return None
+    mirror = NumpyMirror(network)
+    return mirror if mirror.max_batch else None

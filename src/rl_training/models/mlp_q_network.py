@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import nn
 
+from rl_training.models.mlp import MLP
 from rl_training.models.normalizer import RunningNormalizer
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-}
 
 
 class MLPQNetwork(nn.Module):
@@ -39,14 +31,9 @@ class MLPQNetwork(nn.Module):
         super().__init__()
         self.num_actions = num_actions
         self.dueling = dueling
-        self.activation = activation
         self.normalizer = RunningNormalizer(obs_shape) if normalize_obs else None
-        sizes = [int(torch.Size(obs_shape).numel()), *hidden_sizes]
-        layers: list[nn.Module] = []
-        for fan_in, fan_out in pairwise(sizes):
-            layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
-        layers.append(nn.Linear(sizes[-1], num_actions + 1 if dueling else num_actions))
-        self.layers = nn.Sequential(*layers)
+        outputs = num_actions + 1 if dueling else num_actions
+        self.mlp = MLP([torch.Size(obs_shape).numel(), *hidden_sizes, outputs], activation)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return Q-values [B, num_actions]."""
@@ -54,7 +41,7 @@ class MLPQNetwork(nn.Module):
             obs = self.normalizer(obs)
         elif obs.dtype == torch.uint8:
             obs = obs.float() / 255.0
-        out: torch.Tensor = self.layers(obs.flatten(1).float())
+        out: torch.Tensor = self.mlp(obs.flatten(1).float())
         return duel(out) if self.dueling else out
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:

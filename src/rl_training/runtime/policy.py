@@ -46,8 +46,10 @@ class Policy:
             raise ConfigError(f"obs: expected shape {self.obs.shape}, or a batch of them, got {array.shape}")
         if np.issubdtype(batch.dtype, np.floating) and not np.isfinite(batch).all():
             raise ConfigError("obs: contains NaN or infinity")
-        cast = batch.astype(self.obs.dtype)
-        if np.issubdtype(self.obs.dtype, np.integer) and not np.array_equal(cast, batch):
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = batch.astype(self.obs.dtype)
+        exact = np.issubdtype(self.obs.dtype, np.integer)
+        if not (np.array_equal(cast, batch) if exact else np.isfinite(cast).all()):
             raise ConfigError(f"obs: values do not fit {self.obs.dtype}")
         return cast, single
 

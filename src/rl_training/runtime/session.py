@@ -77,6 +77,7 @@ class Session:
         self._best: float | None = None
         self._best_at = -1
         self._failed_saves = 0
+        self._complained: set[str] = set()
         self._saved_at: tuple[int, Path] | None = None
         self._logged_at = -1
         self.last_row: dict[str, float] = {}
@@ -101,7 +102,15 @@ class Session:
     def log(self, values: Mapping[str, float]) -> None:
         """Write values at the current step to every logger."""
         for logger in self._loggers:
-            logger.write(self.steps, values)
+            try:
+                logger.write(self.steps, values)
+            except OSError as error:  # noqa: PERF203 - one that fails must not keep the others
+                name = type(logger).__name__
+                if name not in self._complained:
+                    notice(
+                        f"warning: {name}: step {self.steps} not logged: {error.strerror}; training goes on"
+                    )
+                self._complained.add(name)
 
     def evaluate(self, episodes: int) -> Evaluation:
         """Play evaluation episodes with the current weights."""
@@ -151,6 +160,8 @@ class Session:
             self._best = None if state["best"] is None else float(state["best"])
             self._best_at = int(state["best_at"])
             self._offset = int(state["log_offset"])
+            if self._offset < 0:
+                raise ValueError("log_offset is negative")
             self._logged_at = int(state["logged_at"])
             saved_callbacks = dict(state["callbacks"])
         except (KeyError, TypeError, ValueError) as error:
@@ -248,6 +259,10 @@ class Session:
             self._log_row()
         if self._saved_at is None or self._saved_at[0] != self.steps:
             self.save()
+        if self._saved_at is None or self._saved_at[0] != self.steps:
+            raise StorageError(
+                f"{self.folder.checkpoints}: the checkpoint of the last step could not be saved"
+            )
         kept = read_hint(self.folder.checkpoints, "latest")
         if kept is None:
             raise StorageError(f"{self.folder.checkpoints}: no checkpoint could be saved")

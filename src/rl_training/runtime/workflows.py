@@ -192,11 +192,6 @@ def _describe(folder: RunFolder, config: ExperimentConfig[Any], spec: AlgorithmS
 def _conclude(session: Session, result: TrainResult) -> TrainResult:
     run, evaluation = session.run, result.evaluation
     config = run.config
-    plot_run(
-        session.folder.metrics,
-        result.run_dir / "curve.png",
-        f"{run.spec.title} on {config.env.id}, seed {config.seed}",
-    )
     write_result(
         result.run_dir / "result.json",
         {
@@ -215,6 +210,11 @@ def _conclude(session: Session, result: TrainResult) -> TrainResult:
             else {"mean": evaluation.mean, "std": evaluation.std, "returns": list(evaluation.returns)},
         },
     )
+    title = f"{run.spec.title} on {config.env.id}, seed {config.seed}"
+    try:
+        plot_run(session.folder.metrics, result.run_dir / "curve.png", title)
+    except OSError as error:
+        notice(f"warning: curve.png: not drawn: {error.strerror}")
     return result
 
 

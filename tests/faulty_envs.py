@@ -1,0 +1,103 @@
+"""Environments that go wrong at a chosen moment, or are difficult in another way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Faulty(CartPoleEnv):
+    """CartPole with one ``fault``, in the ``when``-th step of the episode that has ``episode_seed``."""
+
+    def __init__(self, fault: str = "", episode_seed: int = -1, when: int = 5) -> None:
+        super().__init__()
+        self.fault, self.episode_seed, self.when = fault, episode_seed, when
+        self.armed, self.steps = False, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.armed, self.steps = seed == self.episode_seed, 0
+        if self.armed and self.fault == "raise in reset":
+            raise ValueError("no such\nlevel")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.armed and self.steps == self.when:
+            obs, reward = self.go_wrong(obs, reward)
+        return obs, reward, terminated, truncated, info
+
+    def go_wrong(self, obs: Any, reward: Any) -> tuple[Any, Any]:
+        if self.fault == "raise":
+            raise ValueError("the pole\nis gone")
+        if self.fault == "hang":
+            time.sleep(1000.0)
+        if self.fault == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "exit":
+            os._exit(7)
+        if self.fault == "change spaces":
+            self.observation_space = self.action_space
+        wrong_obs = {
+            "nan obs": np.full(4, np.nan, np.float32),
+            "wrong shape": np.zeros(5, np.float32),
+            "wrong dtype": np.zeros(4, np.int64),
+            "dict obs": {"position": 0.0},
+        }
+        wrong_reward = {
+            "nan reward": float("nan"),
+            "infinite reward": float("inf"),
+            "text reward": "much",
+            "huge reward": 1e39,
+        }
+        return wrong_obs.get(self.fault, obs), wrong_reward.get(self.fault, reward)
+
+
+class Generous(CartPoleEnv):
+    """CartPole whose rewards, finite all of them, become too large for a 32-bit loss after some steps."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, 1.0 if self.steps < 250 else 1e38, terminated, truncated, info
+
+
+class Rendering(CartPoleEnv):
+    """CartPole that opens pygame's video system and draws every step."""
+
+    def __init__(self) -> None:
+        super().__init__(render_mode="rgb_array")
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        self.render()
+        return result
+
+
+class Unrepeatable(CartPoleEnv):
+    """CartPole that does not obey its seed."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=None, options=options)
+
+
+class Unsteady(CartPoleEnv):
+    """CartPole that can no longer play the episode whose seed the environment variable names."""
+
+    episode = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.episode = str(seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.episode == os.environ.get("BROKEN_EPISODE"):
+            raise RuntimeError("broken")
+        return super().step(action)
