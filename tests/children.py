@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import signal
@@ -15,6 +16,8 @@ from typing import Any, NoReturn
 from rl_training.cli import main
 
 _numbers = itertools.count()
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class Child:
@@ -30,6 +33,8 @@ class Child:
     def _become(self, function: Callable[[], Any]) -> NoReturn:
         code = 70
         try:
+            if sys.platform == "linux":
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a test that fails leaves nobody behind
             for number, path in ((1, self._out), (2, self._err)):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
             sys.stdout = os.fdopen(1, "w", buffering=1)

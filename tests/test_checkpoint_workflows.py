@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rl_training import load_config
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.experiment import registry
 from rl_training.runtime.checkpoint import read_checkpoint, read_hint
+from rl_training.runtime.loop import train
+from rl_training.runtime.run import Run
 from rl_training.runtime.session import TrainResult
 from rl_training.runtime.workflows import load_checkpoint, load_policy
 
@@ -89,3 +92,18 @@ def test_a_missing_part_is_an_error_not_a_default(result: TrainResult) -> None:
         damaged = type(checkpoint)(checkpoint.path, checkpoint.step, tree, checkpoint.info)
         with pytest.raises(CheckpointError):
             load_policy(damaged, registry.get)
+
+
+def test_a_native_env_that_returns_nan_is_caught_before_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(load_config("dqn/cartpole", {**TINY, "env.vectorization": "native"}), registry.get("dqn"))
+    real_step = run.collector.envs.step
+
+    def poisoned(actions: Any) -> Any:
+        obs, *rest = real_step(actions)
+        obs[0, 2] = np.nan
+        return obs, *rest
+
+    monkeypatch.setattr(run.collector.envs, "step", poisoned)
+    with pytest.raises(EnvError, match="observations: expected finite numbers"):
+        next(train(run))
+    assert len(run.experience.state_dict()["buffer"]["rows"]) == 0

@@ -123,7 +123,7 @@ MALFORMED_TEXTS: dict[str, str | bytes] = {
     "bad indent": CARTPOLE + "   x: 1\n",
     "duplicate key": CARTPOLE + "algo: dqn\n",
     "duplicate nested key": CARTPOLE.replace("  train_freq: 2", "  train_freq: 2\n  train_freq: 4"),
-    "alias": CARTPOLE + "x: &a 1\ny: *a\n",
+    "alias": CARTPOLE + "seed: &a 1\nthreads: *a\n",
     "undefined alias": CARTPOLE + "x: *a\n",
     "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n",
     "merge key": CARTPOLE + "<<: {seed: 1}\n",

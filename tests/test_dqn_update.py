@@ -58,7 +58,7 @@ def weights_of(module: nn.Module) -> torch.Tensor:
 
 def set_table(network: nn.Module, table: list[list[float]]) -> None:
     """Make a linear network give row s of ``table`` for the one-hot observation of state s."""
-    (linear,) = (layer for layer in network.layers if isinstance(layer, nn.Linear))
+    (linear,) = (layer for layer in network.modules() if isinstance(layer, nn.Linear))
     linear.weight.data.copy_(torch.tensor(table).T)
     linear.bias.data.zero_()
 
@@ -232,6 +232,7 @@ def test_target_network_gets_no_gradient(double):
     assert not any(p.requires_grad or p.grad is not None for p in learner.target.parameters())
 
 
+@pytest.mark.filterwarnings("error")  # torch warns of losses between tensors of different shapes
 def test_a_batch_of_one_keeps_its_shapes():
     learner = make_learner()
     result = learner.update(random_batch(size=1))
@@ -301,6 +302,29 @@ def test_a_batch_that_is_not_finite_is_refused_and_changes_nothing(field, value)
         each.update(random_batch(3))
     assert torch.equal(weights_of(learner.online), weights_of(untouched.online))
     assert torch.equal(weights_of(learner.target), weights_of(untouched.target))
+
+
+def test_frozen_and_unused_parameters_of_an_own_network_stay_as_they_are():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.Linear(3, 4).requires_grad_(False)
+            self.unused = nn.Linear(3, 4)
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, obs):
+            return self.head(self.frozen(obs))
+
+    learner = DQN(Own(), 2, DQNConfig(tau=0.5), total_timesteps=1000)
+    before = copy.deepcopy(learner.online)
+    learner.update(random_batch())
+    learner.sync_target()
+    assert not torch.equal(weights_of(learner.online.head), weights_of(before.head))
+    halfway = (weights_of(learner.online.head) + weights_of(before.head)) / 2
+    assert torch.allclose(weights_of(learner.target.head), halfway)
+    for network in (learner.online, learner.target):
+        for part in ("frozen", "unused"):
+            assert torch.equal(weights_of(getattr(network, part)), weights_of(getattr(before, part)))
 
 
 # The target network

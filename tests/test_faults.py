@@ -179,6 +179,7 @@ def test_three_failed_saves_in_a_row_end_the_run_and_keep_the_last_good_one(cli:
     assert [line.partition(":")[0] for line in child.err.splitlines()] == ["warning", "warning", "error"]
     assert "3 checkpoints in a row could not be saved" in last_line(child.err)
     assert steps_saved(run) == 200
+    assert not list((run / "checkpoints").glob(".tmp-*")), "what a failed save left is removed at once"
     assert cli("resume", run, "total_timesteps=300").code == 0
 
 
@@ -417,6 +418,18 @@ def test_nothing_malformed_reaches_the_replay(cli: Cli, tmp_path: Path) -> None:
     assert len(state["replay"]["buffer"]["rows"]) == 2 * 4, "six steps of each env are four windows of three"
 
 
+def test_n_step_windows_of_lost_episodes_do_not_go_on(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    cli(*train(run, *faulty("raise", when=7)))
+    saved = newest_checkpoint(run / "checkpoints")[0].tree["replay"]["n_step"]["open"]
+    assert saved.tolist() == [2, 2]
+    # Two steps of each env in new episodes complete no window of three.
+    assert cli("resume", run, "total_timesteps=16", "algo_kwargs.learning_starts=15").code == 0
+    replay = newest_checkpoint(run / "checkpoints")[0].tree["replay"]
+    assert replay["n_step"]["open"].tolist() == [2, 2]
+    assert len(replay["buffer"]["rows"]) == 2 * 4
+
+
 def test_an_env_that_fails_in_evaluation_ends_the_run_with_a_checkpoint(cli: Cli, tmp_path: Path) -> None:
     seed = next(EpisodeSeeds(seed_sequence(0, "evaluation")))
     kwargs = {"fault": "raise", "episode_seed": seed, "when": 3}
@@ -499,7 +512,7 @@ def test_a_second_run_in_the_folder_is_refused_naming_the_first(cli: Cli, tmp_pa
     run = tmp_path / "run"
     child = command(tmp_path, *train(run, ENDLESS, "checkpoint.frequency=0"))
     wait_for(lambda: rows_logged(run) >= 1)
-    for words in (("resume", run), train(run)):
+    for words in (("resume", run, "total_timesteps=300"), train(run)):
         code, out, err = cli(*words)
         assert (code, out) == (2, "")
         assert err == f"error: {run}: in use by pid {child.pid} on {socket.gethostname()}\n"

@@ -82,13 +82,14 @@ class DQN:
         self.num_actions = num_actions
         self.device = torch.device(device)
         self.online = network.to(self.device)
-        self.target = copy.deepcopy(self.online).requires_grad_(False)
+        self.target = copy.deepcopy(self.online)
+        self._flat_target = flatten_parameters(self.target)
+        self.target.requires_grad_(False)
         self.optimizer = FlatAdam(
             self.online, lr=config.learning_rate, eps=config.adam_eps, max_grad_norm=config.max_grad_norm
         )
         self.last_td_errors: torch.Tensor | None = None
         self.updates = 0
-        self._flat_target = flatten_parameters(self.target)
         self._element_loss = _LOSSES[config.loss]
         self._mirror = numpy_mirror(self.online)
         self._normalizer = next((m for m in self.online.modules() if isinstance(m, RunningNormalizer)), None)
@@ -112,11 +113,12 @@ class DQN:
             return Decision(self.q_values(obs).argmax(1))
         count = len(obs)
         explores = self._rng.random(count) < self.epsilon
-        if explores.all():
+        exploring = int(np.count_nonzero(explores))
+        if exploring == count:
             return Decision(self._rng.integers(0, self.num_actions, count))
         action = self.q_values(obs).argmax(1)
-        if explores.any():
-            action[explores] = self._rng.integers(0, self.num_actions, int(explores.sum()))
+        if exploring:
+            action[explores] = self._rng.integers(0, self.num_actions, exploring)
         return Decision(action)
 
     def observe(self, obs: Array) -> None:

@@ -15,14 +15,18 @@ from rl_training.errors import NonFiniteError
 
 
 def flatten_parameters(module: nn.Module) -> torch.Tensor:
-    """Move a module's parameters into one contiguous vector, of which they become views."""
-    parameters = list(module.parameters())
+    """Move a module's trainable parameters into one contiguous vector, of which they become views."""
+    parameters = _trainable(module)
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
     offset = 0
     for p in parameters:
         p.data = flat[offset : offset + p.numel()].view_as(p)
         offset += p.numel()
     return flat
+
+
+def _trainable(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]
 
 
 def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> None:
@@ -34,7 +38,7 @@ def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> None:
 
 
 class FlatAdam:
-    """Adam with clipping by global norm, on all parameters of a module at once.
+    """Adam with clipping by global norm, on all trainable parameters of a module at once.
 
     The parameters become views of one vector and their gradients are gathered into another, so that norm,
     clipping and step each touch a single tensor. For small networks this halves the cost of an update.
@@ -43,7 +47,7 @@ class FlatAdam:
     def __init__(self, module: nn.Module, *, lr: float, eps: float, max_grad_norm: float | None) -> None:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
         self.flat = flatten_parameters(module)
-        self._parameters = list(module.parameters())
+        self._parameters = _trainable(module)
         self._grad = torch.zeros_like(self.flat)
         self._exp_avg = torch.zeros_like(self.flat)
         self._exp_avg_sq = torch.zeros_like(self.flat)
@@ -54,7 +58,8 @@ class FlatAdam:
 
         A loss or gradient that is not finite raises before any weight is touched.
         """
-        grads = torch.autograd.grad(loss, self._parameters)
+        # A user's network may have parameters that have no part in this loss: their gradient is zero.
+        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
         torch.cat([grad.reshape(-1) for grad in grads], out=self._grad)
         norm: torch.Tensor = torch.linalg.vector_norm(self._grad)
         if not math.isfinite(float(loss.detach() + norm)):

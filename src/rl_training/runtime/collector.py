@@ -13,7 +13,7 @@ from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Transitions
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array
 
@@ -82,9 +82,9 @@ class Collector:
         lap("inference")
         next_obs, reward, terminated, truncated, infos = self.envs.step(self._actions.to_env(decision.action))
         if not isinstance(self.envs, _OWN):
-            next_obs = np.array(next_obs)  # it may write the coming observations into the same array
+            next_obs = self._checked_copy(next_obs, reward)
         done = terminated | truncated
-        any_done = bool(done.any())
+        any_done = np.count_nonzero(done) > 0
         self._obs = next_obs
         if any_done and self._mode is AutoresetMode.SAME_STEP:
             next_obs = _with_final_obs(next_obs, done, infos)
@@ -98,13 +98,24 @@ class Collector:
             self._resetting = done & ~self._resetting
         return step, self._count_episodes(step)
 
+    def _checked_copy(self, obs: Array, reward: Array) -> Array:
+        """Check what our own environments check by themselves; copy what the next step may overwrite."""
+        expected = self.envs.observation_space
+        if obs.shape != expected.shape or obs.dtype != expected.dtype:
+            raise EnvError(f"observations: expected {expected.dtype} {expected.shape}, got {obs.dtype} {obs.shape}")
+        for name, values in (("observations", obs), ("rewards", reward)):
+            if not np.isfinite(values).all():
+                raise EnvError(f"{name}: expected finite numbers, got NaN or infinity")
+        return np.array(obs)
+
     def _count_episodes(self, step: Transitions) -> list[Episode]:
-        envs = step.env_ids
+        envs: Any = slice(None) if step.env_ids is self._all else step.env_ids
         self._returns[envs] += step.reward
         self._lengths[envs] += 1
-        ended = envs[step.terminated | step.truncated]
-        if not len(ended):
+        done = step.terminated | step.truncated
+        if not np.count_nonzero(done):
             return []
+        ended = step.env_ids[done]
         episodes = [(float(self._returns[i]), int(self._lengths[i])) for i in ended]
         self._started[ended] += 1
         self._returns[ended] = 0.0

@@ -1,0 +1,67 @@
+"""The fused perceptron computes what torch's own layers compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from rl_training.models.mlp import ACTIVATIONS, MLP
+from rl_training.models.mlp_q_network import MLPQNetwork, duel
+
+FUSED = ["relu", "tanh"]
+
+
+def reference(mlp: MLP) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for linear in mlp.linears:
+        layers += [linear, ACTIVATIONS[mlp.activation]()]
+    return nn.Sequential(*layers[:-1])
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+@pytest.mark.parametrize("hidden", [[], [7], [16, 9, 5]])
+def test_output_and_gradients_equal_torchs_layers(activation: str, hidden: list[int]) -> None:
+    torch.manual_seed(0)
+    mlp = MLP([4, *hidden, 3], activation)
+    x = torch.randn(6, 4, requires_grad=True)
+    weight = torch.randn(6, 3)
+    results = []
+    for network in (mlp, reference(mlp)):
+        out = network(x)
+        results.append([out, *torch.autograd.grad((out * weight).sum(), [x, *mlp.parameters()])])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(mlp(x), results[1][0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", FUSED)
+def test_gradients_equal_finite_differences(activation: str) -> None:
+    torch.manual_seed(0)
+    mlp = MLP([3, 6, 5, 2], activation).double()
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: mlp(x), (x, *mlp.parameters()))
+
+
+def test_a_second_use_in_one_loss_adds_its_gradient() -> None:
+    torch.manual_seed(0)
+    mlp = MLP([3, 8, 2])
+    a, b = torch.randn(5, 3), torch.randn(5, 3)
+    together = torch.autograd.grad(mlp(a).sum() + mlp(b).sum(), list(mlp.parameters()))
+    apart = [torch.autograd.grad(mlp(x).sum(), list(mlp.parameters())) for x in (a, b)]
+    for whole, one, two in zip(together, *apart, strict=True):
+        torch.testing.assert_close(whole, one + two)
+
+
+def test_q_network_takes_images_and_scales_bytes() -> None:
+    network = MLPQNetwork((3, 4, 5), 2, [8])
+    image = torch.randint(0, 256, (6, 3, 4, 5), dtype=torch.uint8)
+    torch.testing.assert_close(network(image), network(image.float() / 255.0))
+    assert network.act(image).shape == (6,)
+
+
+def test_dueling_centres_the_advantages() -> None:
+    out = torch.tensor([[10.0, 1.0, 2.0, 6.0]])
+    assert duel(out).tolist() == [[8.0, 9.0, 13.0]]
+    assert torch.equal(duel(out + torch.tensor([0.0, 5.0, 5.0, 5.0])), duel(out))
