@@ -21,6 +21,8 @@ from rl_training.runtime.workflows import load_checkpoint, load_policy
 TINY: dict[str, Any] = {
     "total_timesteps": 1_000,
     "algo_kwargs.learning_starts": 50,
+    "algo_kwargs.train_freq": 4,
+    "algo_kwargs.gradient_steps": 1,
     "network.hidden_sizes": [8],
     "evaluation.frequency": 250,
     "evaluation.episodes": 3,

@@ -15,6 +15,8 @@ import yaml
 TINY = (
     "total_timesteps=600",
     "algo_kwargs.learning_starts=100",
+    "algo_kwargs.train_freq=4",
+    "algo_kwargs.gradient_steps=1",
     "network.hidden_sizes=[16]",
     "evaluation.frequency=300",
     "evaluation.episodes=2",

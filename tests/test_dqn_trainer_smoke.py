@@ -17,6 +17,7 @@ SMALL = {
     "env.num_envs": 2,
     "algo_kwargs.learning_starts": 200,
     "algo_kwargs.train_freq": 4,
+    "algo_kwargs.gradient_steps": 1,
     "network.hidden_sizes": [32],
     "evaluation.frequency": 400,
     "evaluation.episodes": 2,

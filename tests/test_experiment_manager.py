@@ -14,6 +14,8 @@ from rl_training.statistics import bootstrap_interval, iqm
 TINY = {
     "total_timesteps": 300,
     "algo_kwargs.learning_starts": 50,
+    "algo_kwargs.train_freq": 4,
+    "algo_kwargs.gradient_steps": 1,
     "network.hidden_sizes": [8],
     "evaluation.frequency": 100,
     "evaluation.episodes": 1,

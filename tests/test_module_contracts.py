@@ -71,6 +71,8 @@ def small_config(algo: str, **overrides: Any) -> Any:
     small = {
         "total_timesteps": 200,
         "algo_kwargs.learning_starts": 50,
+        "algo_kwargs.train_freq": 4,
+        "algo_kwargs.gradient_steps": 1,
         "algo_kwargs.batch_size": 16,
         "algo_kwargs.buffer_size": 500,
         "network.hidden_sizes": [16],
