@@ -1,9 +1,11 @@
 """DQN against Stable-Baselines3: the same network, batch, cadence and environment, one thread, one process.
 
-Both train in turns, so that what else the machine does hits both, and the median of the turns is compared.
-Only steps after warm-up count: one update per `train_freq` environment steps is part of every step timed.
+The two take turns of a fraction of a second, so that whatever else the machine does hits both alike: while our
+run trains, a callback stops our clock after every turn and lets the peer train for as many steps. Both have
+warmed up before, and every step timed includes its share of updates. The ratio is that of the total times; the
+spread is that of the turns.
 
-Run: python benchmarks/dqn_speed.py [--turns N]
+Run: python benchmarks/dqn_speed.py [--turns N] [--json FILE]
 """
 
 from __future__ import annotations
@@ -11,16 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
-WARM_UP = 1_000
+from rl_training.experiment.configs import load_config
+from rl_training.experiment.registry import train
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.session import Session
+
+WARM_UP = 2_000
 
 
 @dataclass(frozen=True)
@@ -29,90 +36,79 @@ class Job:
     hidden: list[int]
     batch_size: int
     train_freq: int
-    steps: int
+    turn: int
     bar: float
 
 
 JOBS = (
-    Job("A: 120-84, batch 128, an update every 10 steps", [120, 84], 128, 10, 20_000, 3.0),
-    Job("B: 256-256, batch 64, an update every step", [256, 256], 64, 1, 5_000, 2.0),
+    Job("A: hidden 120-84, batch 128, an update every 10 steps", [120, 84], 128, 10, 1_000, 3.0),
+    Job("B: hidden 256-256, batch 64, an update every step", [256, 256], 64, 1, 200, 2.0),
 )
 
 
-def ours(job: Job) -> float:
-    from rl_training.experiment.configs import load_config
-    from rl_training.experiment.registry import train
-    from rl_training.runtime.callbacks import Callback
-    from rl_training.runtime.session import Session
+class Turns(Callback):
+    """Measures our turns, and the peer's between them."""
 
-    class Stopwatch(Callback):
-        begin = end = 0.0
+    def __init__(self, peer: Any, turn: int) -> None:
+        self._peer, self._turn = peer, turn
+        self.ours: list[float] = []
+        self.theirs: list[float] = []
+        self._start = 0.0
 
-        def on_step(self, training: Session) -> None:
-            if training.steps == WARM_UP:
-                self.begin = time.perf_counter()
-            elif training.steps == WARM_UP + job.steps:
-                self.end = time.perf_counter()
-
-    overrides: dict[str, Any] = {
-        "total_timesteps": WARM_UP + job.steps,
-        "algo_kwargs": {
-            "learning_rate": 2.5e-4,
-            "buffer_size": 10_000,
-            "learning_starts": WARM_UP,
-            "batch_size": job.batch_size,
-            "train_freq": job.train_freq,
-            "target_update_interval": 500,
-            "exploration_fraction": 0.1,
-            "exploration_final_eps": 0.05,
-            "double": False,
-        },
-        "network.hidden_sizes": job.hidden,
-        "evaluation": {"frequency": 0, "final_episodes": 0},
-        "checkpoint.frequency": 0,
-        "logging.tensorboard": False,
-    }
-    watch = Stopwatch()
-    with tempfile.TemporaryDirectory() as folder:
-        train(
-            load_config("dqn/cartpole", overrides),
-            run_dir=Path(folder) / "run",
-            callback=watch,
-            console=False,
-        )
-    return job.steps / (watch.end - watch.begin)
+    def on_step(self, training: Session) -> None:
+        if training.steps < WARM_UP or training.steps % self._turn:
+            return
+        now = perf_counter()
+        if self._start:
+            self.ours.append(now - self._start)
+            torch.set_flush_denormal(False)  # our loop turns it on, theirs does not
+            now = perf_counter()
+            self._peer.learn(self._turn, reset_num_timesteps=False)
+            self.theirs.append(perf_counter() - now)
+            torch.set_flush_denormal(True)
+        self._start = perf_counter()
 
 
-def stable_baselines3(job: Job) -> float:
+def measure(job: Job, turns: int) -> Turns:
     from stable_baselines3 import DQN
 
-    model = DQN(
-        "MlpPolicy",
-        "CartPole-v1",
-        learning_rate=2.5e-4,
-        buffer_size=10_000,
-        learning_starts=WARM_UP,
-        batch_size=job.batch_size,
-        train_freq=job.train_freq,
-        gradient_steps=1,
-        target_update_interval=500,
-        exploration_fraction=0.1,
-        exploration_final_eps=0.05,
-        policy_kwargs={"net_arch": job.hidden},
-        seed=0,
-        device="cpu",
+    total = WARM_UP + turns * job.turn
+    shared: dict[str, Any] = {
+        "learning_rate": 2.5e-4,
+        "buffer_size": 10_000,
+        "learning_starts": 1_000,
+        "batch_size": job.batch_size,
+        "train_freq": job.train_freq,
+        "gradient_steps": 1,
+        "target_update_interval": 500,
+        "exploration_fraction": 0.1,
+        "exploration_final_eps": 0.05,
+    }
+    peer = DQN(
+        "MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": job.hidden}, seed=0, device="cpu", **shared
     )
-    model.learn(WARM_UP)
-    begin = time.perf_counter()
-    model.learn(job.steps, reset_num_timesteps=False)
-    return job.steps / (time.perf_counter() - begin)
+    peer.learn(WARM_UP)
+    config = {
+        "algo": "dqn",
+        "env": {"id": "CartPole-v1"},
+        "total_timesteps": total,
+        "algo_kwargs": {**shared, "double": False},
+        "network": {"hidden_sizes": job.hidden},
+        "evaluation": {"frequency": 0, "final_episodes": 0},
+        "checkpoint": {"frequency": 0},
+        "logging": {"tensorboard": False},
+    }
+    clock = Turns(peer, job.turn)
+    with tempfile.TemporaryDirectory() as folder:
+        train(load_config(config), run_dir=Path(folder) / "run", callback=clock, console=False)
+    return clock
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=40)
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -121,16 +117,12 @@ def main() -> None:
     print(f"torch {torch.__version__}, stable-baselines3 {sb3.__version__}, {platform.machine()}, one thread")
     rows = []
     for job in JOBS:
-        speeds: dict[str, list[float]] = {"ours": [], "sb3": []}
-        for _ in range(args.turns):
-            speeds["sb3"].append(stable_baselines3(job))
-            speeds["ours"].append(ours(job))
-        mine, theirs = (statistics.median(speeds[name]) for name in ("ours", "sb3"))
-        ratios = [own / other for own, other in zip(speeds["ours"], speeds["sb3"], strict=True)]
+        clock = measure(job, args.turns)
+        steps = job.turn * len(clock.ours)
+        mine, theirs = steps / sum(clock.ours), steps / sum(clock.theirs)
+        low, high = np.percentile(np.divide(clock.theirs, clock.ours), [10, 90])
         print(f"{job.name}\n  rl_training {mine:8.0f} steps/s\n  sb3         {theirs:8.0f} steps/s")
-        print(
-            f"  ratio {mine / theirs:.2f} (by turn: {', '.join(f'{r:.2f}' for r in ratios)}; bar {job.bar})"
-        )
+        print(f"  ratio {mine / theirs:.2f} (80 % of the turns {low:.2f} to {high:.2f}; bar {job.bar})")
         rows.append(
             {"job": job.name, "rl_training": mine, "sb3": theirs, "ratio": mine / theirs, "bar": job.bar}
         )

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
-from rl_training.algorithms.protocol import Decision, UpdateResult
+from rl_training.algorithms.protocol import Decision, Means, UpdateResult
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.config import DQNConfig
@@ -31,7 +31,7 @@ def dqn_loss(
     next_q_online: torch.Tensor | None,
     batch: Batch,
     element_loss: ElementLoss = F.huber_loss,
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+) -> tuple[torch.Tensor, torch.Tensor, Means]:
     """Return the scalar loss, the TD errors [B], and named metrics.
 
     ``q``, ``next_q_target`` and ``next_q_online`` are [B, A]: Q-values of ``obs`` by the online network, and of
@@ -39,12 +39,12 @@ def dqn_loss(
     """
     assert q.ndim == 2, q.shape
     assert q.shape == next_q_target.shape, (q.shape, next_q_target.shape)
-    chosen = q.gather(1, batch.action[:, None])[:, 0]
+    chosen = q.gather(1, batch.action[:, None]).squeeze(1)
     with torch.no_grad():
         if next_q_online is None:
             next_value = next_q_target.amax(1)
         else:  # Double: the online network chooses, the target network values.
-            next_value = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True))[:, 0]
+            next_value = next_q_target.gather(1, next_q_online.argmax(1, keepdim=True)).squeeze(1)
         target = batch.reward + batch.discount * next_value
     if batch.weight is None:
         loss = element_loss(chosen, target)
@@ -52,13 +52,13 @@ def dqn_loss(
         loss = (element_loss(chosen, target, reduction="none") * batch.weight).mean()
     with torch.no_grad():
         td_error = chosen - target
-        metrics = {
-            "loss": loss.detach(),
-            "q_value_mean": chosen.mean(),
-            "target_mean": target.mean(),
-            "td_error_mean": td_error.abs().mean(),
-        }
-    return loss, td_error, metrics
+    metrics = {
+        "loss": loss.detach(),
+        "q_value_mean": chosen.detach(),
+        "target_mean": target,
+        "td_error_mean": td_error.abs(),
+    }
+    return loss, td_error, Means(metrics)
 
 
 class DQN:
@@ -136,10 +136,10 @@ class DQN:
         loss, td_error, metrics = dqn_loss(
             self.online(batch.obs), next_q_target, next_q_online, batch, self._element_loss
         )
-        metrics["grad_norm"] = self.optimizer.step(loss)
+        metrics.samples["grad_norm"] = self.optimizer.step(loss)
         self.updates += 1
         self.last_td_errors = td_error
-        return UpdateResult(metrics, priorities=td_error.abs())
+        return UpdateResult(metrics, priorities=metrics.samples["td_error_mean"])
 
     def sync_target(self, times: int = 1) -> None:
         """Move the target network towards the online one by ``tau``, that often; buffers are copied."""

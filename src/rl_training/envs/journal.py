@@ -66,7 +66,10 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise
         except Exception as error:
             raise self._failure(error) from error
-        if self.env.observation_space != self._obs_space or self.env.action_space != self._own_action_space:
+        if not (
+            _same(self.env.observation_space, self._obs_space)
+            and _same(self.env.action_space, self._own_action_space)
+        ):
             raise self._wrong(
                 "the spaces", f"{self._obs_space}, {self._own_action_space} as at the start", "others"
             )
@@ -114,10 +117,11 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         return obs
 
     def _checked(self, obs: Any) -> Any:
-        obs = np.asarray(obs)
+        if type(obs) is not np.ndarray:
+            obs = np.asarray(obs)
         if obs.shape != self._shape:
             raise self._wrong("observation shape", self._shape, obs.shape)
-        if obs.dtype != self._dtype:
+        if obs.dtype is not self._dtype and obs.dtype != self._dtype:
             raise self._wrong("observation dtype", self._dtype, obs.dtype)
         # The dot product is the cheapest test that a NaN or infinity cannot pass; it may overflow by itself.
         if self._is_float:
@@ -137,3 +141,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _failure(self, error: Exception) -> EnvError:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return EnvError(f"{reason} {self._where()}", details=traceback.format_exc())
+
+
+def _same(space: gym.Space[Any], before: gym.Space[Any]) -> bool:
+    return space is before or space == before

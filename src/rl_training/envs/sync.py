@@ -26,6 +26,7 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.single_action_space = first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
+        self._dtype = first.observation_space.dtype
         self._shape = (self.num_envs, *(first.observation_space.shape or ()))
         self._discrete = first.action_space.shape == ()
 
@@ -38,7 +39,7 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if not isinstance(seed, list)
             else seed
         )
-        obs = np.empty(self._shape, self.single_observation_space.dtype)
+        obs = np.empty(self._shape, self._dtype)
         infos: dict[str, Any] = {}
         for i, env in enumerate(self.envs):
             try:
@@ -52,7 +53,7 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step every environment, starting a new episode at once where one ended."""
         count = self.num_envs
-        obs = np.empty(self._shape, self.single_observation_space.dtype)
+        obs = np.empty(self._shape, self._dtype)
         reward = np.empty(count)
         terminated = np.empty(count, np.bool_)
         truncated = np.empty(count, np.bool_)
@@ -61,8 +62,9 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         listed: Any = actions.tolist() if self._discrete else actions
         for i, env in enumerate(self.envs):
             try:
-                last, reward[i], terminated[i], truncated[i], info = env.step(listed[i])
-                if terminated[i] or truncated[i]:
+                last, gain, dead, cut, info = env.step(listed[i])
+                reward[i], terminated[i], truncated[i] = gain, dead, cut
+                if dead or cut:
                     # A copy, because the env may write the next episode's first obs into the same array.
                     ended = {"final_obs": last.copy()} | ({"final_info": info} if info else {})
                     infos = self._add_info(infos, ended, i)

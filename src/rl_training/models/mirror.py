@@ -10,8 +10,10 @@ from torch import nn
 from rl_training.models.mlp_q_network import MLPQNetwork
 from rl_training.spaces import Array
 
+_ZERO = np.float32(0.0)  # a Python 0.0 would be converted anew at every call
+_FLOAT32 = np.dtype(np.float32)
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0.0, out=x),
+    "relu": lambda x: np.maximum(x, _ZERO, out=x),
     "tanh": lambda x: np.tanh(x, out=x),
 }
 MAX_BATCH = 16
@@ -31,24 +33,32 @@ class NumpyMirror:
         self._activate = _ACTIVATIONS[network.mlp.activation]
         self._dueling = network.dueling
         layers = [layer for layer in network.mlp.linears if isinstance(layer, nn.Linear)]
-        self._layers = [(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in layers]
+        self._layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
         self.max_batch = min(MAX_BATCH, _MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
 
     def __call__(self, obs: Array) -> Array:
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        if obs.dtype == np.uint8:
-            x = x / np.float32(255.0)
-        for weight, bias in self._layers[:-1]:
-            x = x @ weight
-            x += bias
-            x = self._activate(x)
-        weight, bias = self._layers[-1]
-        out: Array = x @ weight
-        out += bias
+        """Return the Q-values."""
+        if obs.dtype is not _FLOAT32:
+            obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
+        if len(obs) == 1:  # products with a vector are cheaper than with a matrix of one row
+            out = self._run(obs.ravel(), lambda weight, x: weight.dot(x))[None]
+        else:
+            out = self._run(obs.reshape(len(obs), -1), lambda weight, x: x @ weight.T)
         if self._dueling:
             advantage = out[:, 1:]
             return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
         return out
+
+    def _run(self, x: Array, multiply: Callable[[Array, Array], Array]) -> Array:
+        activate = self._activate
+        for weight, bias in self._layers[:-1]:
+            x = multiply(weight, x)
+            x += bias
+            activate(x)
+        weight, bias = self._layers[-1]
+        x = multiply(weight, x)
+        x += bias
+        return x
 
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:

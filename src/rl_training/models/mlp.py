@@ -18,7 +18,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
 }
 # Activation in place, and its gradient from what came out of it: (grad, output) -> grad.
-Activation = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
+Activation = tuple[
+    Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+]
 _FUSED: dict[str, Activation] = {
     "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0)),
     "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
@@ -58,7 +60,7 @@ def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
     outputs = [x]
     last = len(parameters) - 2
     for i in range(0, len(parameters), 2):
-        x = torch.addmm(parameters[i + 1], x, parameters[i].t())
+        x = nn.functional.linear(x, parameters[i], parameters[i + 1])
         outputs.append(x if i == last else activate(x))
     return outputs
 
@@ -68,17 +70,18 @@ class _MLPFunction(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
         outputs = _layers(x, activation, parameters)
         ctx.activation = activation
-        ctx.layers = len(parameters) // 2
-        ctx.save_for_backward(*outputs[:-1], *parameters[::2])
+        # Kept as plain attributes: save_for_backward would cost more than it guards against here, where the
+        # weights are only ever changed by the optimizer, after the backward pass.
+        ctx.inputs, ctx.weights = outputs[:-1], parameters[::2]
         return outputs[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        inputs, weights = ctx.saved_tensors[: ctx.layers], ctx.saved_tensors[ctx.layers :]
+        inputs, weights = ctx.inputs, ctx.weights
         _, through_activation = _FUSED[ctx.activation]
         grads: list[torch.Tensor | None] = []
-        for i in range(ctx.layers - 1, -1, -1):
+        for i in range(len(weights) - 1, -1, -1):
             grads += [grad.sum(0), torch.mm(grad.t(), inputs[i])]
             if i > 0:
                 grad = through_activation(torch.mm(grad, weights[i]), inputs[i])

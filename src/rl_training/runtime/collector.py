@@ -84,7 +84,7 @@ class Collector:
         if not isinstance(self.envs, _OWN):
             next_obs = self._checked_copy(next_obs, reward)
         done = terminated | truncated
-        any_done = np.count_nonzero(done) > 0
+        any_done = bool(np.count_nonzero(done))
         self._obs = next_obs
         if any_done and self._mode is AutoresetMode.SAME_STEP:
             next_obs = _with_final_obs(next_obs, done, infos)
@@ -96,26 +96,30 @@ class Collector:
         if self._mode is AutoresetMode.NEXT_STEP:
             step = _without(step, self._resetting)
             self._resetting = done & ~self._resetting
-        return step, self._count_episodes(step)
+        return step, self._count_episodes(step, any_done)
 
     def _checked_copy(self, obs: Array, reward: Array) -> Array:
         """Check what our own environments check by themselves; copy what the next step may overwrite."""
         expected = self.envs.observation_space
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
-            raise EnvError(f"observations: expected {expected.dtype} {expected.shape}, got {obs.dtype} {obs.shape}")
+            raise EnvError(
+                f"observations: expected {expected.dtype} {expected.shape}, got {obs.dtype} {obs.shape}"
+            )
         for name, values in (("observations", obs), ("rewards", reward)):
             if not np.isfinite(values).all():
                 raise EnvError(f"{name}: expected finite numbers, got NaN or infinity")
         return np.array(obs)
 
-    def _count_episodes(self, step: Transitions) -> list[Episode]:
-        envs: Any = slice(None) if step.env_ids is self._all else step.env_ids
-        self._returns[envs] += step.reward
-        self._lengths[envs] += 1
-        done = step.terminated | step.truncated
-        if not np.count_nonzero(done):
+    def _count_episodes(self, step: Transitions, any_done: bool) -> list[Episode]:
+        if step.env_ids is self._all:
+            self._returns += step.reward
+            self._lengths += 1
+        else:
+            self._returns[step.env_ids] += step.reward
+            self._lengths[step.env_ids] += 1
+        if not any_done:
             return []
-        ended = step.env_ids[done]
+        ended = step.env_ids[step.terminated | step.truncated]
         episodes = [(float(self._returns[i]), int(self._lengths[i])) for i in ended]
         self._started[ended] += 1
         self._returns[ended] = 0.0

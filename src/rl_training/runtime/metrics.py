@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.algorithms.protocol import Means
 from rl_training.runtime.collector import Episode
 
-_FOLD = 1024
-"""Values kept per metric before they are summed up, so that memory stays flat however rarely is logged."""
+_FOLD = 256
+"""Tensors kept per metric before they are summed up, so that memory stays flat however rarely is logged."""
 
 
 class Metrics:
@@ -23,9 +24,9 @@ class Metrics:
         self._sums: dict[str, tuple[float, int]] = {}
         self._episodes: deque[Episode] = deque(maxlen=window)
 
-    def record(self, metrics: Mapping[str, torch.Tensor]) -> None:
+    def record(self, metrics: Means) -> None:
         """Remember the metrics of one update."""
-        for name, value in metrics.items():
+        for name, value in metrics.samples.items():
             values = self._values.setdefault(name, [])
             values.append(value)
             if len(values) >= _FOLD:
@@ -46,9 +47,9 @@ class Metrics:
         if self._episodes:
             row["rollout/ep_rew_mean"] = float(np.mean([e[0] for e in self._episodes]))
             row["rollout/ep_len_mean"] = float(np.mean([e[1] for e in self._episodes]))
-        for name in list(self._values):
+        for name in self._values:
             self._fold(name)
-            total, count = self._sums[name]
+        for name, (total, count) in self._sums.items():
             row[f"train/{name}"] = total / count
         self._values.clear()
         self._sums.clear()
@@ -58,21 +59,24 @@ class Metrics:
         values = self._values[name]
         total, count = self._sums.get(name, (0.0, 0))
         if values:
-            total += float(torch.stack(values).double().sum())
+            # Added one by one, so that it makes no difference into which portions a checkpoint cuts them.
+            for mean in torch.stack(values).double().reshape(len(values), -1).mean(1).tolist():
+                total += mean
         self._sums[name] = (total, count + len(values))
         values.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next row will be made of."""
+        for name in self._values:
+            self._fold(name)
         return {
-            "values": {name: torch.stack(values) for name, values in self._values.items() if values},
             "sums": {name: list(pair) for name, pair in self._sums.items()},
             "episodes": [list(episode) for episode in self._episodes],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self._values = {name: list(values.unbind()) for name, values in state["values"].items()}
+        self._values.clear()
         self._sums = {name: (float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._episodes.clear()
         self._episodes.extend((float(r), int(length)) for r, length in state["episodes"])
