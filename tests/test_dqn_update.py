@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rl_training.algorithms import DQN, dqn_loss
+from rl_training.algorithms.dqn import dqn_gradient
 from rl_training.config import DQNConfig
 from rl_training.data import Batch, NStepFolder, Transitions
 from rl_training.errors import CheckpointError, NonFiniteError
@@ -499,3 +500,37 @@ def test_a_state_of_another_network_is_refused(part):
     learner, other = make_learner(hidden=(16,)), make_learner(hidden=(8,))
     with pytest.raises(CheckpointError, match=f"^{part}: "):
         learner.load_state_dict({**learner.state_dict(), part: other.state_dict()[part]})
+
+
+@pytest.mark.parametrize("loss_name", ["huber", "mse"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted):
+    torch.manual_seed(0)
+    q = torch.randn(16, 3, requires_grad=True)
+    batch = Batch(
+        obs=torch.zeros(16, 1),
+        action=torch.randint(0, 3, (16,)),
+        reward=3 * torch.randn(16),
+        discount=torch.rand(16),
+        next_obs=torch.zeros(16, 1),
+        weight=torch.rand(16) if weighted else None,
+    )
+    loss, td_error, _ = dqn_loss(q, torch.randn(16, 3), None, batch, loss_name)
+    assert (td_error.abs() > 1).any()
+    assert (td_error.abs() < 1).any()
+    (expected,) = torch.autograd.grad(loss, q)
+    torch.testing.assert_close(dqn_gradient(q.detach(), td_error, batch, loss_name), expected)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_updates_with_and_without_autograd_are_the_same(double, dueling):
+    def trained(traced):
+        learner = make_learner(double=double, dueling=dueling)
+        assert learner._traced is learner.online
+        learner._traced = learner.online if traced else None
+        for seed in range(20):
+            learner.update(random_batch(seed))
+        return weights_of(learner.online)
+
+    torch.testing.assert_close(trained(True), trained(False), rtol=1e-4, atol=1e-6)

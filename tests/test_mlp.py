@@ -65,3 +65,20 @@ def test_dueling_centres_the_advantages() -> None:
     out = torch.tensor([[10.0, 1.0, 2.0, 6.0]])
     assert duel(out).tolist() == [[8.0, 9.0, 13.0]]
     assert torch.equal(duel(out + torch.tensor([0.0, 5.0, 5.0, 5.0])), duel(out))
+
+
+@pytest.mark.parametrize("activation", FUSED)
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_traced_gradients_equal_autograds(activation: str, dueling: bool, normalize: bool) -> None:
+    torch.manual_seed(0)
+    network = MLPQNetwork((5,), 3, [8, 6], activation=activation, dueling=dueling, normalize_obs=normalize)
+    obs, grad = torch.randn(7, 5), torch.randn(7, 3)
+    expected = torch.autograd.grad((network(obs) * grad).sum(), list(network.parameters()))
+    out = [torch.full_like(parameter, 9.0) for parameter in network.parameters()]
+    with torch.no_grad():
+        q, trace = network.trace(obs)
+        network.gradients(trace, grad, out)
+    torch.testing.assert_close(q, network(obs).detach())
+    for ours, theirs in zip(out, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

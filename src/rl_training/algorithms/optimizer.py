@@ -40,49 +40,53 @@ def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> None:
 
 
 class FlatAdam:
-    """Adam with clipping by global norm, on all trainable parameters of a module in one kernel call.
+    """Adam with clipping by global norm, on all trainable parameters of a module at once.
 
+    Parameters, gradients and moments are one vector each, so that norm, clipping and step touch single tensors.
     It calls the fused kernel behind ``torch.optim.Adam(fused=True)`` directly: for small networks, the Python
-    around that kernel would cost several times as much as the kernel itself. Parameters and moments are views
-    of one vector each, so that copying, averaging and saving touch single tensors.
+    around that kernel would cost several times as much as the kernel itself.
     """
 
     def __init__(self, module: nn.Module, *, lr: float, eps: float, max_grad_norm: float | None) -> None:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
         self.flat = flatten_parameters(module)
         self._parameters = _trainable(module)
+        self._grad = torch.zeros_like(self.flat)
         self._exp_avg = torch.zeros_like(self.flat)
         self._exp_avg_sq = torch.zeros_like(self.flat)
         self._step = torch.zeros((), dtype=torch.float32, device=self.flat.device)
-        self._data = [p.detach() for p in self._parameters]
-        self._exp_avgs = _views(self._exp_avg, self._data)
-        self._exp_avg_sqs = _views(self._exp_avg_sq, self._data)
-        self._steps = [self._step] * len(self._data)
+        self.grads = _views(self._grad, [p.detach() for p in self._parameters])
+        """Where a gradient that was found without autograd is to be written, before ``apply``."""
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
-        """Descend once along the gradient of ``loss``; return the gradient's norm before clipping.
+        """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
+        # A user's network may have parameters that have no part in this loss: their gradient is zero.
+        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        torch.cat([grad.reshape(-1) for grad in grads], out=self._grad)
+        return self.apply(loss.detach())
+
+    @torch.no_grad()
+    def apply(self, loss: torch.Tensor) -> torch.Tensor:
+        """Descend once along ``grads``; return their norm before clipping.
 
         A loss or gradient that is not finite raises before any weight is touched.
         """
-        # A user's network may have parameters that have no part in this loss: their gradient is zero.
-        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        norms = torch._foreach_norm(grads)
-        norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        loss_value, norm_value = float(loss.detach()), float(norm)
+        norm: torch.Tensor = torch.linalg.vector_norm(self._grad)
+        loss_value, norm_value = float(loss), float(norm)
         if not math.isfinite(loss_value + norm_value):
             raise NonFiniteError(
                 f"loss is {loss_value:g} and its gradient's norm {norm_value:g}; the update was not applied"
             )
         if self.max_grad_norm is not None and norm_value > self.max_grad_norm:
-            torch._foreach_mul_(grads, self.max_grad_norm / (norm_value + 1e-6))
+            self._grad.mul_(self.max_grad_norm / (norm_value + 1e-6))
         self._step += 1
         torch._fused_adam_(
-            self._data,
-            grads,
-            self._exp_avgs,
-            self._exp_avg_sqs,
+            [self.flat],
+            [self._grad],
+            [self._exp_avg],
+            [self._exp_avg_sq],
             [],
-            self._steps,
+            [self._step],
             lr=self.lr,
             beta1=0.9,
             beta2=0.999,

@@ -63,7 +63,7 @@ class NumpyMirror:
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
     """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
-    if not isinstance(network, MLPQNetwork) or type(network).forward is not MLPQNetwork.forward:
+    if type(network) is not MLPQNetwork:
         return None
     on_cpu = all(p.device.type == "cpu" for p in network.parameters())
     if network.mlp.activation not in _ACTIVATIONS or network.normalizer is not None or not on_cpu:

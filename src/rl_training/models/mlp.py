@@ -31,31 +31,41 @@ class MLP(nn.Module):
     """Linear layers with an activation between them, from [B, in] to [B, out].
 
     For small networks, most of an update is the overhead of some thirty small operations and their autograd
-    nodes. Where the activation's gradient follows from its output, forward and backward are therefore each
-    written as one function, which halves that; other activations go through torch's own modules.
+    nodes. Where the activation's gradient follows from its output (``fused``), forward and backward are
+    therefore each written as one function; other activations go through torch's own modules.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu") -> None:
         super().__init__()
         self.activation = activation
+        self.fused = activation in _FUSED
         self.linears = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
-        self._activate = None if activation in _FUSED else ACTIVATIONS[activation]()
+        self._activate = ACTIVATIONS[activation]()
         self._flat = tuple(self.linears.parameters())  # weight, bias, weight, bias, ...
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the last layer's output [B, out]."""
-        if self._activate is None:
+        if self.fused:
             if torch.is_grad_enabled():
                 return _MLPFunction.apply(x, self.activation, *self._flat)  # type: ignore[no-any-return,no-untyped-call]
-            return _layers(x, self.activation, self._flat)[-1]
+            return self.layers(x)[-1]
         for linear in list(self.linears)[:-1]:
             x = self._activate(linear(x))
         out: torch.Tensor = self.linears[-1](x)
         return out
 
+    def layers(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Return the input and every layer's output, without a graph; only for ``fused`` activations."""
+        return _layers(x, self.activation, self._flat)
+
+    def gradients(
+        self, layers: Sequence[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]
+    ) -> None:
+        """Write the gradients of the parameters into ``out``, given that of the output of ``layers``."""
+        _backward(layers, self.activation, self._flat, grad, out)
+
 
 def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the input and every layer's output, activations applied."""
     activate, _ = _FUSED[activation]
     outputs = [x]
     last = len(parameters) - 2
@@ -65,25 +75,39 @@ def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
     return outputs
 
 
+def _backward(
+    layers: Sequence[torch.Tensor],
+    activation: str,
+    parameters: Sequence[torch.Tensor],
+    grad: torch.Tensor,
+    out: Sequence[torch.Tensor | None],
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Return the gradients of the parameters, written into ``out`` where given, and of the first layer's sum."""
+    _, through_activation = _FUSED[activation]
+    grads: list[torch.Tensor] = []
+    for i in range(len(parameters) - 2, -1, -2):
+        below = layers[i // 2]
+        grads.append(torch.sum(grad, 0, out=out[i + 1]))
+        grads.append(torch.mm(grad.t(), below, out=out[i]))
+        if i > 0:
+            grad = through_activation(torch.mm(grad, parameters[i]), below)
+    return grads[::-1], grad
+
+
 class _MLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
         outputs = _layers(x, activation, parameters)
         ctx.activation = activation
-        # Kept as plain attributes: save_for_backward would cost more than it guards against here, where the
-        # weights are only ever changed by the optimizer, after the backward pass.
-        ctx.inputs, ctx.weights = outputs[:-1], parameters[::2]
+        ctx.save_for_backward(*outputs[:-1], *parameters)
         return outputs[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-        inputs, weights = ctx.inputs, ctx.weights
-        _, through_activation = _FUSED[ctx.activation]
-        grads: list[torch.Tensor | None] = []
-        for i in range(len(weights) - 1, -1, -1):
-            grads += [grad.sum(0), torch.mm(grad.t(), inputs[i])]
-            if i > 0:
-                grad = through_activation(torch.mm(grad, weights[i]), inputs[i])
-        of_input = torch.mm(grad, weights[0]) if ctx.needs_input_grad[0] else None
-        return (of_input, None, *reversed(grads))
+        count = len(ctx.saved_tensors) // 3  # of layers: each saved its input, weight and bias
+        layers, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        nowhere = [None] * len(parameters)
+        grads, first = _backward(layers, ctx.activation, parameters, grad, nowhere)
+        of_input = torch.mm(first, parameters[0]) if ctx.needs_input_grad[0] else None
+        return (of_input, None, *grads)

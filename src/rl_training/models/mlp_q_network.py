@@ -37,17 +37,31 @@ class MLPQNetwork(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return Q-values [B, num_actions]."""
-        if self.normalizer is not None:
-            obs = self.normalizer(obs)
-        elif obs.dtype == torch.uint8:
-            obs = obs.float() / 255.0
-        out: torch.Tensor = self.mlp(obs.flatten(1).float())
+        out: torch.Tensor = self.mlp(self._features(obs))
         return duel(out) if self.dueling else out
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         """Return greedy actions [B]."""
         q: torch.Tensor = self(obs)
         return q.argmax(1)
+
+    def trace(self, obs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return Q-values and what ``gradients`` needs to know of how they came about; no graph is recorded."""
+        layers = self.mlp.layers(self._features(obs))
+        return (duel(layers[-1]) if self.dueling else layers[-1]), layers
+
+    def gradients(self, trace: list[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]) -> None:
+        """Write the gradients of the parameters into ``out``, given that of the Q-values [B, num_actions]."""
+        if self.dueling:  # Q = V + A - mean(A), so dV sums over the actions and dA is centred
+            grad = torch.cat([grad.sum(1, keepdim=True), grad - grad.mean(1, keepdim=True)], 1)
+        self.mlp.gradients(trace, grad, out)
+
+    def _features(self, obs: torch.Tensor) -> torch.Tensor:
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        elif obs.dtype == torch.uint8:
+            obs = obs.float() / 255.0
+        return obs.flatten(1).float()
 
 
 def duel(out: torch.Tensor) -> torch.Tensor:
