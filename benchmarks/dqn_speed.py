@@ -61,11 +61,8 @@ class Turns(Callback):
         now = perf_counter()
         if self._start:
             self.ours.append(now - self._start)
-            torch.set_flush_denormal(False)  # our loop turns it on, theirs does not
-            now = perf_counter()
             self._peer.learn(self._turn, reset_num_timesteps=False)
             self.theirs.append(perf_counter() - now)
-            torch.set_flush_denormal(True)
         self._start = perf_counter()
 
 

@@ -580,3 +580,39 @@ def test_large_finite_observations_are_not_taken_for_infinite():
 
     obs, _ = JournaledEnv(Huge(None), EpisodeSeeds(np.random.SeedSequence(0))).reset()
     assert np.isfinite(obs).all()
+
+
+class Ragged(gym.Env):
+    """Returns an observation that is no array."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return [[0.0], [0.0, 1.0]], 0.0, False, False, {}
+
+
+def test_an_observation_that_is_no_array_is_an_error_of_its_env():
+    env = JournaledEnv(Ragged(), EpisodeSeeds(np.random.SeedSequence(0)))
+    env.reset()
+    with pytest.raises(EnvError, match=r"ValueError: .*\(episode seed \d+, step 1\)"):
+        env.step(0)
+
+
+def test_a_foreign_vector_env_that_raises_is_an_env_error():
+    envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+    envs.step = lambda actions: 1 / 0
+    collector = Collector(envs, DiscreteActions(2))
+
+    class Still:
+        def observe(self, obs):
+            pass
+
+        def act(self, obs, carry=None, *, explore):
+            return Decision(np.zeros(len(obs), np.int64))
+
+    with pytest.raises(EnvError, match="vector environment: ZeroDivisionError"):
+        collector.step(Still())

@@ -527,10 +527,34 @@ def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted):
 def test_updates_with_and_without_autograd_are_the_same(double, dueling):
     def trained(traced):
         learner = make_learner(double=double, dueling=dueling)
-        assert learner._traced is learner.online
-        learner._traced = learner.online if traced else None
+        assert learner._traced == (learner.online, learner.target)
+        learner._traced = learner._traced if traced else None
         for seed in range(20):
             learner.update(random_batch(seed))
         return weights_of(learner.online)
 
     torch.testing.assert_close(trained(True), trained(False), rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_is_off_when_acting_and_draws_from_a_stream_of_its_own():
+    def make():
+        torch.manual_seed(3)
+        network = nn.Sequential(nn.Linear(3, 32), nn.Dropout(0.5), nn.Linear(32, 2))
+        options = DQNConfig(learning_starts=0)
+        return DQN(network, 2, options, total_timesteps=100, rng=np.random.default_rng(0))
+
+    one, two, resumed = make(), make(), make()
+    obs = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+    assert np.array_equal(one.q_values(obs), one.q_values(obs))
+    before = torch.get_rng_state()
+    for seed in range(5):
+        one.update(random_batch(seed))
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(99)
+    for seed in range(3):
+        two.update(random_batch(seed))
+    resumed.load_state_dict(copy.deepcopy(two.state_dict()))
+    for seed in range(3, 5):
+        resumed.update(random_batch(seed))
+    assert torch.equal(weights_of(one.online), weights_of(resumed.online))
+    assert not torch.equal(weights_of(one.online), weights_of(make().online))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -13,13 +14,14 @@ from torch import nn
 
 from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
 from rl_training.algorithms.protocol import Decision, Means, UpdateResult
+from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.config import DQNConfig
 from rl_training.data.transitions import Batch
 from rl_training.models.mirror import numpy_mirror
 from rl_training.models.mlp_q_network import MLPQNetwork
-from rl_training.models.normalizer import RunningNormalizer
+from rl_training.models.normalizer import RunningNormalizer, share_normalizers
 from rl_training.spaces import Array
 
 LossName = Literal["huber", "mse"]
@@ -94,8 +96,9 @@ class DQN:
         self.config = config
         self.num_actions = num_actions
         self.device = torch.device(device)
-        self.online = network.to(self.device)
+        self.online = network.to(self.device).eval()
         self.target = copy.deepcopy(self.online)
+        share_normalizers(self.online, self.target)
         self._flat_target = flatten_parameters(self.target)
         self._buffers = list(zip(self.target.buffers(), self.online.buffers(), strict=True))
         self.target.requires_grad_(False)
@@ -104,11 +107,12 @@ class DQN:
         )
         self.last_td_errors: torch.Tensor | None = None
         self.updates = 0
-        self._traced = _traceable(self.online)
+        self._traced = _traceable(self.online, self.target)
         self._mirror = numpy_mirror(self.online)
         self._normalizer = next((m for m in self.online.modules() if isinstance(m, RunningNormalizer)), None)
         self._total = total_timesteps
         self._rng = rng if rng is not None else np.random.default_rng()
+        self._torch_stream = TorchStream(int(self._rng.integers(2**63)))
         self._env_steps = 0
         self.epsilon = 1.0
         self.advance(0)
@@ -143,25 +147,41 @@ class DQN:
     def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
         if weight is not None:
-            batch.weight = weight
-        with torch.no_grad():
-            next_q_target = self.target(batch.next_obs)
-            next_q_online = self.online(batch.next_obs) if self.config.double else None
+            batch = dataclasses.replace(batch, weight=weight)
         if self._traced is None:
-            q = self.online(batch.obs)
-            loss, td_error, metrics = dqn_loss(q, next_q_target, next_q_online, batch, self.config.loss)
+            loss, td_error, metrics = self._loss(batch)
             norm = self.optimizer.step(loss)
         else:
-            with torch.no_grad():
-                q, trace = self._traced.trace(batch.obs)
-                loss, td_error, metrics = dqn_loss(q, next_q_target, next_q_online, batch, self.config.loss)
-                grad = dqn_gradient(q, td_error, batch, self.config.loss)
-                self._traced.gradients(trace, grad, self.optimizer.grads)
+            loss, td_error, metrics = self._traced_loss(batch, *self._traced)
             norm = self.optimizer.apply(loss)
         metrics.samples["grad_norm"] = norm
         self.updates += 1
         self.last_td_errors = td_error
         return UpdateResult(metrics, priorities=metrics.samples["td_error_mean"])
+
+    def _loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, Means]:
+        """Return the loss with its graph."""
+        with torch.no_grad():
+            next_q_target = self.target(batch.next_obs)
+            next_q_online = self.online(batch.next_obs) if self.config.double else None
+        # Only here is dropout active and do batch statistics move; else everything is in evaluation mode.
+        self.online.train()
+        with self._torch_stream:
+            q = self.online(batch.obs)
+        self.online.eval()
+        return dqn_loss(q, next_q_target, next_q_online, batch, self.config.loss)
+
+    @torch.no_grad()
+    def _traced_loss(
+        self, batch: Batch, online: MLPQNetwork, target: MLPQNetwork
+    ) -> tuple[torch.Tensor, torch.Tensor, Means]:
+        """Return the loss, and write its gradient to where the optimizer takes it from; no graph is needed."""
+        next_q_target, _ = target.trace(batch.next_obs)
+        next_q_online = online.trace(batch.next_obs)[0] if self.config.double else None
+        q, trace = online.trace(batch.obs)
+        loss, td_error, metrics = dqn_loss(q, next_q_target, next_q_online, batch, self.config.loss)
+        online.gradients(trace, dqn_gradient(q, td_error, batch, self.config.loss), self.optimizer.grads)
+        return loss, td_error, metrics
 
     def sync_target(self, times: int = 1) -> None:
         """Move the target network towards the online one by ``tau``, that often; buffers are copied."""
@@ -195,7 +215,11 @@ class DQN:
         return {
             "model": {"online": dict(self.online.state_dict()), "target": dict(self.target.state_dict())},
             "optimizer": self.optimizer.state_dict(),
-            "counters": {"updates": self.updates, "env_steps": self._env_steps},
+            "counters": {
+                "updates": self.updates,
+                "env_steps": self._env_steps,
+                "torch_stream": self._torch_stream.state,
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -206,13 +230,16 @@ class DQN:
         for name, network in networks.items():
             network.load_state_dict(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
+        stream = {"torch_stream": state["counters"]["torch_stream"]}
+        require_like(stream, {"torch_stream": self._torch_stream.state}, "loop")
+        self._torch_stream.state = stream["torch_stream"].clone()
         self.updates = int(state["counters"]["updates"])
         self._env_steps = int(state["counters"]["env_steps"])
         self.advance(self._env_steps)
 
 
-def _traceable(network: nn.Module) -> MLPQNetwork | None:
-    """Return the network if its gradients can be had without autograd; a subclass may compute something else."""
-    if type(network) is MLPQNetwork and network.mlp.fused:
-        return network
+def _traceable(online: nn.Module, target: nn.Module) -> tuple[MLPQNetwork, MLPQNetwork] | None:
+    """Return both networks if gradients can be had without autograd; a subclass may compute something else."""
+    if type(online) is MLPQNetwork and type(target) is MLPQNetwork and online.mlp.fused:
+        return online, target
     return None

@@ -65,7 +65,6 @@ class FlatAdam:
         torch.cat([grad.reshape(-1) for grad in grads], out=self._grad)
         return self.apply(loss.detach())
 
-    @torch.no_grad()
     def apply(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along ``grads``; return their norm before clipping.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 from rl_training.config import DQNConfig
+from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +23,11 @@ def q_network(context: BuildContext) -> nn.Module:
     assert isinstance(context.actions, DiscreteActions)
     options, num_actions = context.config.network, context.actions.n
     if context.network is not None:
-        return context.network(context.obs.shape, num_actions)
+        if context.config.algo_kwargs.dueling:
+            raise ConfigError(
+                "algo_kwargs.dueling: belongs to the packaged network; an own one has to bring it along"
+            )
+        return own_network(context, num_actions)
     return MLPQNetwork(
         context.obs.shape,
         num_actions,
@@ -31,6 +36,29 @@ def q_network(context: BuildContext) -> nn.Module:
         dueling=context.config.algo_kwargs.dueling,
         normalize_obs=options.normalize_obs,
     )
+
+
+def own_network(context: BuildContext, num_outputs: int) -> nn.Module:
+    """Build a user's network and try it once, so that a mistake shows before training."""
+    import numpy as np
+    import torch
+    from torch import nn
+
+    assert context.network is not None
+    try:
+        network = context.network(context.obs.shape, num_outputs)
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"the factory gave {type(network).__name__}, not a torch.nn.Module")
+        with torch.no_grad():
+            example = torch.from_numpy(np.zeros((2, *context.obs.shape), context.obs.dtype))
+            shape = tuple(network.eval()(example).shape)
+    except Exception as error:
+        raise ConfigError(f"network: {type(error).__name__}: {error}") from error
+    if shape != (2, num_outputs):
+        raise ConfigError(
+            f"network: for 2 observations expected outputs of shape {(2, num_outputs)}, got {shape}"
+        )
+    return network
 
 
 def dqn_learner(context: BuildContext) -> DQN:

@@ -29,7 +29,8 @@ class ReplayExperience:
         self._learning_starts = learning_starts
         self._train_freq = train_freq
         self._gradient_steps = gradient_steps
-        self._rounds = 0  # rounds of updates that env steps have earned and that were dealt out
+        self._env_steps = 0
+        self._owed = 0  # batches that env steps have earned while there was nothing to sample from yet
 
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
@@ -39,13 +40,19 @@ class ReplayExperience:
 
     def batches(self, env_steps: int) -> Iterator[Batch]:
         """Yield the batches that are due after ``env_steps`` environment steps."""
-        earned = max(env_steps - self._learning_starts, 0) // self._train_freq
-        if earned <= self._rounds or not len(self.buffer):
+        # Rounds are counted from step to step, so that a resumed run with another cadence owes nothing of old.
+        rounds = self._rounds(env_steps) - self._rounds(self._env_steps)
+        self._env_steps = env_steps
+        if rounds <= 0 and not self._owed:
             return
-        due = (earned - self._rounds) * self._gradient_steps
-        self._rounds = earned
-        for _ in range(due):
-            yield self.buffer.sample(self._batch_size)
+        self._owed += rounds * self._gradient_steps
+        if len(self.buffer):
+            due, self._owed = self._owed, 0
+            for _ in range(due):
+                yield self.buffer.sample(self._batch_size)
+
+    def _rounds(self, env_steps: int) -> int:
+        return max(env_steps - self._learning_starts, 0) // self._train_freq
 
     def feedback(self, batch: Batch, priorities: Any) -> None:
         """Uniform replay has no use for what an update found out about its batch."""
@@ -59,11 +66,13 @@ class ReplayExperience:
         return {
             "buffer": self.buffer.state_dict(),
             "n_step": self._folder.state_dict(),
-            "rounds": self._rounds,
+            "env_steps": self._env_steps,
+            "owed": self._owed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
         self.buffer.load_state_dict(state["buffer"])
         self._folder.load_state_dict(state["n_step"])
-        self._rounds = int(state["rounds"])
+        self._env_steps = int(state["env_steps"])
+        self._owed = int(state["owed"])

@@ -53,5 +53,15 @@ def _cgroups() -> list[int]:
         except OSError:
             continue
         if limit.isdigit():
-            free.append(max(int(limit) - int(usage), 0))
+            free.append(max(int(limit) - int(usage) + _reclaimable(Path(usage_file).parent), 0))
     return free
+
+
+def _reclaimable(group: Path) -> int:
+    """Return the bytes of file cache that count as used, but are given up as soon as somebody needs them."""
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    values = dict(line.split() for line in lines if len(line.split()) == 2)
+    return int(values.get("inactive_file", 0))

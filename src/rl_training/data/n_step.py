@@ -38,12 +38,14 @@ class NStepFolder:
         self._action = np.zeros((num_envs, n, *action_shape), action_dtype)
         self._reward = np.zeros((num_envs, n))
         self._open = np.zeros(num_envs, np.int64)
+        self._full = np.full(num_envs, gamma)
         self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
 
     def fold(self, step: Transitions) -> Folded:
         """Take one step and return the windows that it completes, possibly none."""
         if self.n == 1:
-            discount = self.gamma * ~step.terminated
+            dead = np.count_nonzero(step.terminated)
+            discount = self.gamma * ~step.terminated if dead else self._full[: len(step)]
             return step.obs, step.action, step.reward, discount, step.next_obs
         envs = step.env_ids
         newest = self._open[envs]

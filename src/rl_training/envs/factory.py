@@ -32,22 +32,18 @@ def resolve(path: str, key: str) -> Any:
         target: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
-    except ImportError as error:
-        raise ConfigError(f"{key}: '{path}': {error}") from error
     except AttributeError:
         raise ConfigError(
             f"{key}: module '{module_name}' has no '{attribute}'" + did_you_mean(attribute, dir(target))
         ) from None
+    except Exception as error:  # whatever a module does when it is imported
+        raise ConfigError(f"{key}: '{path}': {type(error).__name__}: {error}") from error
     return target
 
 
-def make_env(
-    config: EnvConfig, factory: EnvFactory | None = None, render_mode: str | None = None
-) -> gym.Env[Any, Any]:
+def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
     """Make one bare environment: the factory or id of the config, with its wrappers."""
     kwargs: dict[str, Any] = dict(config.kwargs)
-    if render_mode is not None:
-        kwargs["render_mode"] = render_mode
     make = factory or _maker(config.id)
     try:
         env = make(**kwargs)
@@ -104,8 +100,8 @@ def _maker(env_id: str) -> EnvFactory:
             return resolve(env_id, "env.id")  # type: ignore[no-any-return]
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError(f"env.id: '{env_id}': {error}") from error
+        except Exception as error:
+            raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
         if name not in gym.registry:
             return resolve(env_id, "env.id")  # type: ignore[no-any-return]
         env_id = name

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.errors import EnvError
+from rl_training.spaces import Array
 
 MAX_REWARD = float(np.finfo(np.float32).max)
 """What the replay can hold."""
@@ -62,6 +63,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._actions = []
         try:
             obs, info = self.env.reset(seed=self.episode_seed, options=options)
+            obs = np.asarray(obs)
         except EnvError:
             raise
         except Exception as error:
@@ -82,7 +84,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            reward = float(reward)
+            obs, reward = np.asarray(obs), float(reward)
+            terminated, truncated = bool(terminated), bool(truncated)
         except EnvError:
             raise
         except Exception as error:
@@ -90,7 +93,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not abs(reward) <= MAX_REWARD:  # NaN is not, either
             expected = f"at most {MAX_REWARD:g}" if math.isfinite(reward) else "a finite number"
             raise self._wrong("reward", expected, reward)
-        return self._checked(obs), reward, bool(terminated), bool(truncated), info
+        return self._checked(obs), reward, terminated, truncated, info
 
     def journal(self) -> dict[str, Any] | None:
         """Return (episode seed, actions so far) as arrays, or ``None`` if the episode outgrew the journal."""
@@ -116,16 +119,14 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             return None  # not raised: a vector env in which a call failed could not start anew either
         return obs
 
-    def _checked(self, obs: Any) -> Any:
-        if type(obs) is not np.ndarray:
-            obs = np.asarray(obs)
+    def _checked(self, obs: Array) -> Array:
         if obs.shape != self._shape:
             raise self._wrong("observation shape", self._shape, obs.shape)
         if obs.dtype is not self._dtype and obs.dtype != self._dtype:
             raise self._wrong("observation dtype", self._dtype, obs.dtype)
         # The dot product is the cheapest test that a NaN or infinity cannot pass; it may overflow by itself.
         if self._is_float:
-            flat = obs.ravel()
+            flat = obs if obs.ndim == 1 else obs.ravel()
             if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
                 raise self._wrong(
                     "observation", "finite numbers", f"{int((~np.isfinite(flat)).sum())} NaN or infinite"

@@ -88,12 +88,8 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
             seed = [None] * self.num_envs
         elif isinstance(seed, int):
             seed = [seed + index for index in range(self.num_envs)]
-        replies = self._exchange("reset", [(one, options) for one in seed], self._reset_timeout)
-        infos: dict[str, Any] = {}
-        for index, info in enumerate(replies):
-            if info:
-                infos = self._add_info(infos, info, index)
-        return self._observations.copy(), infos
+        self._exchange("reset", [(one, options) for one in seed], self._reset_timeout)
+        return self._observations.copy(), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step every sub-env; one that ends is reset at once, its last obs in ``infos["final_obs"]``."""
@@ -102,12 +98,10 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         singles = actions.tolist() if discrete else iterate(self.action_space, actions)
         replies = self._exchange("step", [(action,) for action in singles], self._step_timeout)
         infos: dict[str, Any] = {}
-        for index, (_, _, _, info, final) in enumerate(replies):
-            if final:
-                infos = self._add_info(infos, final, index)
-            if info:
-                infos = self._add_info(infos, info, index)
-        rewards, terminated, truncated, _, _ = zip(*replies, strict=True)
+        for index, (_, _, _, final_obs) in enumerate(replies):
+            if final_obs is not None:
+                infos = self._add_info(infos, {"final_obs": final_obs}, index)
+        rewards, terminated, truncated, _ = zip(*replies, strict=True)
         return self._observations.copy(), np.array(rewards), np.array(terminated), np.array(truncated), infos
 
     def call_each(
@@ -262,21 +256,20 @@ class _Worker:
     def attach(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._obs = _map(self._memory, shape, dtype)[self._index, ...]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, Any]:
-        obs, info = self._env.reset(seed=seed, options=options)
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        obs, _ = self._env.reset(seed=seed, options=options)
         self._publish(obs)
-        return info
 
-    def step(self, action: Any) -> tuple[float, bool, bool, dict[str, Any], dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self._env.step(action)
+    def step(self, action: Any) -> tuple[float, bool, bool, Array | None]:
+        obs, reward, terminated, truncated, _ = self._env.step(action)
         self._publish(obs)
-        final: dict[str, Any] = {}
+        final_obs: Array | None = None
         if terminated or truncated:
             # A copy, because the env may write the next episode's first obs into the same array.
-            final = {"final_obs": self._obs.copy()} | ({"final_info": info} if info else {})
+            final_obs = self._obs.copy()
             self._pipe.send((_RESETTING, None))
-            info = self.reset()
-        return float(reward), bool(terminated), bool(truncated), info, final
+            self.reset()
+        return float(reward), bool(terminated), bool(truncated), final_obs
 
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         return self._env.get_wrapper_attr(name)(*args)

@@ -15,7 +15,11 @@ from rl_training.spaces import Array
 
 
 class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
-    """A lean ``SAME_STEP`` vector environment: what an ended episode's last observation was is in the infos."""
+    """A lean ``SAME_STEP`` vector environment.
+
+    Its infos hold ``final_obs``, the last observation of each episode that ended, and nothing else: what other
+    environments put into theirs need not fit together.
+    """
 
     def __init__(self, env_fns: Sequence[Callable[[], gym.Env[Any, Any]]]) -> None:
         self.envs = [fn() for fn in env_fns]
@@ -40,15 +44,12 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             else seed
         )
         obs = np.empty(self._shape, self._dtype)
-        infos: dict[str, Any] = {}
         for i, env in enumerate(self.envs):
             try:
-                obs[i], info = env.reset(seed=seeds[i], options=options)
-            except EnvError as error:
+                obs[i], _ = env.reset(seed=seeds[i], options=options)
+            except EnvError as error:  # noqa: PERF203 - each is to be named by its index
                 raise _named(i, error) from error
-            if info:
-                infos = self._add_info(infos, info, i)
-        return obs, infos
+        return obs, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step every environment, starting a new episode at once where one ended."""
@@ -62,18 +63,15 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         listed: Any = actions.tolist() if self._discrete else actions
         for i, env in enumerate(self.envs):
             try:
-                last, gain, dead, cut, info = env.step(listed[i])
+                last, gain, dead, cut, _ = env.step(listed[i])
                 reward[i], terminated[i], truncated[i] = gain, dead, cut
                 if dead or cut:
                     # A copy, because the env may write the next episode's first obs into the same array.
-                    ended = {"final_obs": last.copy()} | ({"final_info": info} if info else {})
-                    infos = self._add_info(infos, ended, i)
-                    last, info = env.reset()
+                    infos = self._add_info(infos, {"final_obs": last.copy()}, i)
+                    last, _ = env.reset()
             except EnvError as error:
                 raise _named(i, error) from error
             obs[i] = last
-            if info:
-                infos = self._add_info(infos, info, i)
         return obs, reward, terminated, truncated, infos
 
     def call_each(self, name: str, args: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,13 @@ def register(spec: AlgorithmSpec) -> AlgorithmSpec:
 def _installed() -> dict[str, AlgorithmSpec]:
     found = {spec.name: spec for spec in SPECS}
     for point in entry_points(group=ENTRY_POINT):
-        spec = point.load()
-        if not isinstance(spec, AlgorithmSpec):
-            raise ConfigError(f"entry point {point.value}: not an AlgorithmSpec")
+        try:
+            spec = point.load()
+            if not isinstance(spec, AlgorithmSpec):
+                raise TypeError("not an AlgorithmSpec")
+        except Exception as error:  # a plugin that is broken must not break every command
+            warnings.warn(f"algorithm {point.value}: {type(error).__name__}: {error}", stacklevel=2)
+            continue
         found.setdefault(spec.name, spec)
     return found
 

@@ -40,25 +40,19 @@ class NumpyMirror:
         """Return the Q-values."""
         if obs.dtype is not _FLOAT32:
             obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
-        if len(obs) == 1:  # products with a vector are cheaper than with a matrix of one row
-            out = self._run(obs.ravel(), lambda weight, x: weight.dot(x))[None]
-        else:
-            out = self._run(obs.reshape(len(obs), -1), lambda weight, x: x @ weight.T)
+        activate, last = self._activate, len(self._layers) - 1
+        x = obs.ravel() if len(obs) == 1 else obs.reshape(len(obs), -1)
+        for i, (weight, bias) in enumerate(self._layers):
+            # A product with a vector is cheaper than with a matrix of one row.
+            x = weight.dot(x) if x.ndim == 1 else x @ weight.T
+            x += bias
+            if i < last:
+                activate(x)
+        out: Array = x.reshape(len(obs), -1)
         if self._dueling:
             advantage = out[:, 1:]
             return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
         return out
-
-    def _run(self, x: Array, multiply: Callable[[Array, Array], Array]) -> Array:
-        activate = self._activate
-        for weight, bias in self._layers[:-1]:
-            x = multiply(weight, x)
-            x += bias
-            activate(x)
-        weight, bias = self._layers[-1]
-        x = multiply(weight, x)
-        x += bias
-        return x
 
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:

@@ -61,7 +61,9 @@ class MLPQNetwork(nn.Module):
             obs = self.normalizer(obs)
         elif obs.dtype == torch.uint8:
             obs = obs.float() / 255.0
-        return obs.flatten(1).float()
+        if obs.ndim != 2:
+            obs = obs.flatten(1)
+        return obs if obs.dtype == torch.float32 else obs.float()
 
 
 def duel(out: torch.Tensor) -> torch.Tensor:

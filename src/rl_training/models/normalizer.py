@@ -45,3 +45,11 @@ class RunningNormalizer(nn.Module):
         """Normalise a batch [B, *shape]; the result is float32."""
         scaled = (obs - self.mean) / torch.sqrt(self.var + self.eps)
         return scaled.clamp(-self.clip, self.clip).float()
+
+
+def share_normalizers(owner: nn.Module, copy: nn.Module) -> None:
+    """Let a copy of a network use its owner's normalisers, so that both always see the same statistics."""
+    for name, module in list(owner.named_modules()):
+        if isinstance(module, RunningNormalizer):
+            parent, _, attribute = name.rpartition(".")
+            setattr(copy.get_submodule(parent), attribute, module)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -43,6 +45,7 @@ class Collector:
         self._timer = timer if timer is not None else Timer()
         self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         count = envs.num_envs
+        self._own = isinstance(envs, _OWN)
         self._all = np.arange(count)
         self._obs: Array | None = None
         self._carry: Any = None
@@ -61,18 +64,18 @@ class Collector:
     def _first_obs(self) -> Array:
         if isinstance(self.envs, _OWN):
             self.envs.call_each("start_from", [(int(k),) for k in self._started])
-            obs, _ = self.envs.reset()
+            obs = self.envs.reset()[0]
         else:
             # A foreign vector environment seeds itself; after a restart it must not repeat its first episodes.
             key = (*self._root.spawn_key, int(self._started.sum()))
             sequence = np.random.SeedSequence(self._root.entropy, spawn_key=key)
-            obs, _ = self.envs.reset(seed=int(sequence.generate_state(1)[0] >> 1))
+            obs = self._foreign_reset(seed=int(sequence.generate_state(1)[0] >> 1))
         self._started += 1
-        return np.array(obs)
+        return obs
 
     def step(self, algorithm: Algorithm, *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
         """Make one step of every environment; return its transitions and the episodes that ended."""
-        obs = self.obs
+        obs = self._obs if self._obs is not None else self.obs
         lap = self._timer.lap
         lap("other")
         if explore:
@@ -80,16 +83,20 @@ class Collector:
         decision = algorithm.act(obs, self._carry, explore=explore)
         self._carry = decision.carry
         lap("inference")
-        next_obs, reward, terminated, truncated, infos = self.envs.step(self._actions.to_env(decision.action))
-        if not isinstance(self.envs, _OWN):
-            next_obs = self._checked_copy(next_obs, reward)
+        actions = self._actions.to_env(decision.action)
+        if self._own:
+            next_obs, reward, terminated, truncated, infos = self.envs.step(actions)
+        else:
+            next_obs, reward, terminated, truncated, infos = self._foreign_step(actions)
         done = terminated | truncated
         any_done = bool(np.count_nonzero(done))
         self._obs = next_obs
-        if any_done and self._mode is AutoresetMode.SAME_STEP:
+        if not any_done:
+            pass
+        elif self._mode is AutoresetMode.SAME_STEP:
             next_obs = _with_final_obs(next_obs, done, infos)
-        elif any_done and self._mode is AutoresetMode.DISABLED:
-            self._obs = np.array(self.envs.reset(options={"reset_mask": done.copy()})[0])
+        elif self._mode is AutoresetMode.DISABLED:
+            self._obs = self._foreign_reset(options={"reset_mask": done.copy()})
         lap("environment")
 
         step = Transitions(self._all, obs, decision.action, reward, next_obs, terminated, truncated)
@@ -98,16 +105,31 @@ class Collector:
             self._resetting = done & ~self._resetting
         return step, self._count_episodes(step, any_done)
 
-    def _checked_copy(self, obs: Array, reward: Array) -> Array:
-        """Check what our own environments check by themselves; copy what the next step may overwrite."""
+    def _foreign_step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Step environments that are not ours, checking what ours check by themselves."""
+        with _as_env_error():
+            obs, reward, terminated, truncated, infos = self.envs.step(actions)
+        if not np.isfinite(reward).all():
+            raise EnvError("rewards: expected finite numbers, got NaN or infinity")
+        for final_obs in infos.get("final_obs", ()):
+            if final_obs is not None and not np.isfinite(final_obs).all():
+                raise EnvError("final observations: expected finite numbers, got NaN or infinity")
+        return self._checked_copy(obs), np.asarray(reward), terminated, truncated, infos
+
+    def _foreign_reset(self, **options: Any) -> Array:
+        with _as_env_error():
+            obs, _ = self.envs.reset(**options)
+        return self._checked_copy(obs)
+
+    def _checked_copy(self, obs: Array) -> Array:
+        """Check observations, and copy them because the next step may overwrite them."""
         expected = self.envs.observation_space
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
             raise EnvError(
                 f"observations: expected {expected.dtype} {expected.shape}, got {obs.dtype} {obs.shape}"
             )
-        for name, values in (("observations", obs), ("rewards", reward)):
-            if not np.isfinite(values).all():
-                raise EnvError(f"{name}: expected finite numbers, got NaN or infinity")
+        if not np.isfinite(obs).all():
+            raise EnvError("observations: expected finite numbers, got NaN or infinity")
         return np.array(obs)
 
     def _count_episodes(self, step: Transitions, any_done: bool) -> list[Episode]:
@@ -168,6 +190,17 @@ class Collector:
         self._returns[:] = np.asarray(state["returns"])
         self._lengths[:] = np.asarray(state["lengths"])
         return "replayed"
+
+
+@contextmanager
+def _as_env_error() -> Iterator[None]:
+    try:
+        yield
+    except EnvError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise EnvError(f"vector environment: {reason}", details=traceback.format_exc()) from error
 
 
 def _with_final_obs(obs: Array, done: Array, infos: Mapping[str, Any]) -> Array:

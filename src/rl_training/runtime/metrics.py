@@ -60,7 +60,7 @@ class Metrics:
         total, count = self._sums.get(name, (0.0, 0))
         if values:
             # Added one by one, so that it makes no difference into which portions a checkpoint cuts them.
-            for mean in torch.stack(values).double().reshape(len(values), -1).mean(1).tolist():
+            for mean in _means(values):
                 total += mean
         self._sums[name] = (total, count + len(values))
         values.clear()
@@ -80,3 +80,10 @@ class Metrics:
         self._sums = {name: (float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._episodes.clear()
         self._episodes.extend((float(r), int(length)) for r, length in state["episodes"])
+
+
+def _means(values: list[torch.Tensor]) -> list[float]:
+    if len({value.shape for value in values}) > 1:  # batches of different sizes
+        return [float(value.double().mean()) for value in values]
+    means: list[float] = torch.stack(values).double().reshape(len(values), -1).mean(1).tolist()
+    return means

@@ -112,7 +112,7 @@ def build_context(
     streams: Streams,
     network: NetworkFactory | None,
 ) -> BuildContext:
-    """Gather what a spec builds from, after checking that it can take these actions."""
+    """Gather what a spec builds from."""
     if network is None and config.network.factory is not None:
         network = resolve(config.network.factory, "network.factory")
     return BuildContext(config, obs, actions, streams, pick_device(config.device), network)
@@ -133,7 +133,10 @@ def build_policy(
     # torch initialises from its global generator; fork it so that nobody else's stream is touched.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(seed_sequence(config.seed, "weights").generate_state(1)[0]))
-        return Policy(spec.build_learner(context), obs, actions)
+        try:
+            return Policy(spec.build_learner(context), obs, actions)
+        except RuntimeError as error:  # torch, asked for more memory than there is
+            raise ConfigError(f"network: cannot be built: {str(error).splitlines()[0]}") from error
 
 
 def load_learner(algorithm: Algorithm, tree: Mapping[str, Any]) -> None:

@@ -1,0 +1,25 @@
+"""A random stream of its own for networks that draw from torch's global generator, such as with dropout."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import torch
+
+
+class TorchStream:
+    """While entered, torch's global CPU generator is this stream; nobody else's numbers are touched."""
+
+    def __init__(self, seed: int) -> None:
+        self.state = torch.Generator().manual_seed(seed).get_state()
+        self._outside = self.state
+
+    def __enter__(self) -> None:
+        self._outside = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.state = torch.get_rng_state()
+        torch.set_rng_state(self._outside)
