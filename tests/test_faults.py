@@ -21,6 +21,7 @@ import torch
 from children import command, wait_for
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.runtime.checkpoint import list_checkpoints, newest_checkpoint, read_hint
+from rl_training.runtime.folder import RunFolder
 from rl_training.runtime.storage import DiskStorage
 from rl_training.runtime.streams import seed_sequence
 
@@ -88,7 +89,7 @@ def test_a_signal_saves_the_current_step_and_exits(
     assert child.wait() == code
     step = steps_saved(run)
     assert child.err == (
-        f"error: {number.name}: stopped, saved at step {step}; go on with: rl-training resume {run}\n"
+        f"{number.name}: stopped, saved at step {step}; go on with: rl-training resume {run}\n"
     )
     assert step > 200
     assert cli("resume", run, f"total_timesteps={step + 100}").code == 0
@@ -208,6 +209,18 @@ def test_a_log_that_cannot_be_written_costs_one_warning_each(tmp_path: Path) -> 
     assert rows_logged(run) > 5
 
 
+def test_a_full_disk_ends_in_lines_whatever_is_logged_to(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("logging.csv=true", "logging.tensorboard=true", "logging.frequency=1", ENDLESS)
+    child = command(tmp_path, *train(run, *words), prepare=lambda: limit_files(20_000))
+    assert child.wait() == 5
+    kinds = [line.partition(": ")[0] for line in child.err.splitlines()]
+    assert kinds == ["warning"] * (len(kinds) - 1) + ["error"], child.err
+    named = sorted(re.findall(r"^warning: (\w+Logger): step", child.err, re.MULTILINE))
+    assert named == ["CsvLogger", "JsonLinesLogger", "TensorBoardLogger"]
+    assert all(json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
+
+
 def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path: Path) -> None:
     child = command(tmp_path, *train(tmp_path / "run"), prepare=lambda: limit_files(500))
     assert child.wait() == 5
@@ -283,7 +296,8 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no best": lambda state: state["session"].pop("best"),
     "no clock": lambda state: state["loop"].pop("clock"),
     "no counter": lambda state: state["loop"]["clock"].pop("updates"),
-    "no rounds": lambda state: state["replay"].pop("rounds"),
+    "no cadence": lambda state: state["replay"].pop("env_steps"),
+    "no stop reason": lambda state: state["session"].pop("stop_reason"),
     "no metrics": lambda state: state["loop"].pop("metrics"),
     "no config": lambda state: state.pop("config"),
     "another algorithm": lambda state: state["config"].update(algo="sarsa"),
@@ -432,14 +446,53 @@ def test_n_step_windows_of_lost_episodes_do_not_go_on(cli: Cli, tmp_path: Path) 
     assert len(replay["buffer"]["rows"]) == 2 * 4
 
 
-def test_an_env_that_fails_in_evaluation_ends_the_run_with_a_checkpoint(cli: Cli, tmp_path: Path) -> None:
+def fails_in_evaluation(fault: str) -> tuple[str, ...]:
     seed = next(EpisodeSeeds(seed_sequence(0, "evaluation")))
-    kwargs = {"fault": "raise", "episode_seed": seed, "when": 3}
-    words = ("env.id=faulty_envs:Faulty", f"env.kwargs={json.dumps(kwargs)}", "evaluation.frequency=250")
-    code, _, err = cli(*train(tmp_path / "run", *words))
+    kwargs = {"fault": fault, "episode_seed": seed, "when": 3}
+    return ("env.id=faulty_envs:Faulty", f"env.kwargs={json.dumps(kwargs)}")
+
+
+def test_an_env_that_fails_in_evaluation_ends_the_run_with_a_sound_checkpoint(
+    cli: Cli, tmp_path: Path
+) -> None:
+    run, seed = tmp_path / "run", next(EpisodeSeeds(seed_sequence(0, "evaluation")))
+    code, _, err = cli(*train(run, *fails_in_evaluation("raise"), "evaluation.frequency=250"))
     assert code == 3
+    assert err.splitlines()[0].startswith("traceback: ")
     assert last_line(err) == f"error: env 0: {RAISED} (episode seed {seed}, step 3)"
+    kept = newest_checkpoint(run / "checkpoints")[0]
+    assert (kept.step, kept.info["env_restore"]) == (250, "replayed")
+    assert kept.tree["session"]["evaluation_due"] is True
+
+
+def test_a_failed_final_evaluation_puts_no_checkpoint_on_top(cli: Cli, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert cli(*train(run, *fails_in_evaluation("raise"), "evaluation.final_episodes=2")).code == 3
+    assert [path.name for path in list_checkpoints(run / "checkpoints")] == [
+        "step-000000600",
+        "step-000000500",
+    ]
+
+
+def test_an_env_that_dies_in_evaluation_does_not_take_the_run_along(tmp_path: Path) -> None:
+    words = (*fails_in_evaluation("die"), "env.vectorization=subprocess", "evaluation.frequency=250")
+    child = command(tmp_path, *train(tmp_path / "run", *words))
+    assert child.wait() == 3
+    assert last_line(child.err) == "error: env 0: worker killed by SIGKILL, perhaps out of memory"
     assert steps_saved(tmp_path / "run") == 250
+
+
+def test_a_traceback_that_cannot_be_kept_does_not_cost_the_checkpoint(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: RunFolder, text: str) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RunFolder, "write_error", refuse)
+    code, _, err = cli(*train(tmp_path / "run", *faulty("raise")))
+    assert code == 3
+    assert err.startswith("warning: the traceback could not be kept: No space left on device\n")
+    assert steps_saved(tmp_path / "run") == 8
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
@@ -531,7 +584,7 @@ def test_the_lock_is_free_after_a_kill_also_with_subprocess_envs(cli: Cli, run: 
     child.send(signal.SIGKILL)
     child.wait()
     time.sleep(0.2)
-    assert cli("resume", vectorized, "total_timesteps=300").code == 0
+    assert cli("resume", vectorized, f"total_timesteps={steps_saved(vectorized) + 100}").code == 0
 
 
 # Predictions

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,9 @@ from torch import nn
 
 import rl_training
 from rl_training import DQN, Callback
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.runtime.evaluator import Evaluation
-from rl_training.runtime.session import Session
+from rl_training.runtime.session import Interrupted, Session
 
 SMALL: dict[str, Any] = {
     "network": {"hidden_sizes": [16]},
@@ -156,7 +159,7 @@ def test_an_own_callback_sees_every_step_logs_and_stops(tmp_path: Path) -> None:
     assert (agent.result.steps, agent.result.stop_reason) == (250, "seen enough")
     assert (watch.steps, len(watch.evaluations)) == (250, 1)
     assert "own/value" in (tmp_path / "run" / "metrics.csv").read_text()
-    agent.resume(callback=(again := Watch()), progress_bar=False)
+    agent.resume(400, callback=(again := Watch()), progress_bar=False)
     assert again.steps == 400
 
 
@@ -193,6 +196,90 @@ def test_stop_on_threshold(tmp_path: Path) -> None:
 def test_misuse_is_told_at_once(build: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         build()
+
+
+def test_an_environment_that_is_made_already_is_refused(tmp_path: Path) -> None:
+    made = "that makes environments, not one that is made already"
+    for env in (gym.make("CartPole-v1"), gym.make_vec("CartPole-v1", 2)):
+        with pytest.raises(ConfigError, match=f"^env: give an id or a callable {made}$"):
+            DQN(env)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"^env: give a callable {made}$"):
+            DQN.load(tmp_path, env=env)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^env: give a callable that makes it, not str$"):
+        rl_training.load(
+            small_agent(tmp_path).learn(60, progress_bar=False).save(tmp_path / "x"), env="Acrobot-v1"
+        )
+    with pytest.raises(ConfigError, match=r"^network: give a callable that makes it, not str$"):
+        DQN("CartPole-v1", network="torch:nn")  # type: ignore[arg-type]
+
+
+def test_the_best_agent_learns_on_from_where_it_was(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    agent.learn(500, progress_bar=False)
+    hint = tmp_path / "run" / "checkpoints" / "best"
+    best = DQN.load(tmp_path / "run", best=True)
+    begun = int(hint.read_text().strip()[5:])
+    best.learn(100, progress_bar=False)
+    assert best.result is not None
+    assert best.result.steps == begun + 100
+    assert best.run_dir == tmp_path / f"run_from-step-{begun:09d}"
+    assert DQN.load(tmp_path / "run").learn(100, progress_bar=False).result.steps == 600  # type: ignore[union-attr]
+
+
+def stop_at(step: int) -> Any:
+    def stop(training: Session) -> None:
+        if training.steps == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return stop
+
+
+def test_an_interrupted_learn_is_resumed_not_begun_again(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path)
+    with pytest.raises(Interrupted):
+        agent.learn(400, stop_at(120), progress_bar=False)
+    told = "^learn\\(\\) did not come to its end: agent.resume\\(\\) goes on with it$"
+    for use in (agent.learn, lambda: agent.predict(np.zeros(4)), lambda: agent.save(tmp_path / "x")):
+        with pytest.raises(ConfigError, match=told):
+            use()
+    assert agent.resume(progress_bar=False).result.steps == 400  # type: ignore[union-attr]
+    with pytest.raises(Interrupted):
+        agent.learn(200, stop_at(450), progress_bar=False)
+    with pytest.raises(ConfigError, match=told):
+        agent.learn(200)
+    assert agent.predict(np.zeros(4))[0] in (0, 1)
+    assert agent.resume(progress_bar=False).result.steps == 600  # type: ignore[union-attr]
+    assert agent.run_dir == tmp_path / "run"
+    assert agent.learn(100, progress_bar=False).result.steps == 700  # type: ignore[union-attr]
+
+
+def test_a_refused_learn_begins_nothing(tmp_path: Path) -> None:
+    agent = small_agent(tmp_path, env="Pendulum-v1")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="takes discrete actions"):
+            agent.learn(100, progress_bar=False)
+
+
+def test_a_failed_save_leaves_nothing_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = small_agent(tmp_path).learn(100, progress_bar=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file/x: not saved: "):
+        agent.save(tmp_path / "file" / "x")
+
+    def full(source: str, target: str, **_: Any) -> None:
+        raise OSError(28, "No space left on device", target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil.copytree, "__kwdefaults__", None)
+        patch.setattr(shutil.copytree, "__defaults__", (False, None, full, False, False))
+        with pytest.raises(StorageError, match=r"x: not saved: .*No space left on device"):
+            agent.save(tmp_path / "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "file"}
+    (tmp_path / ".x.partial").mkdir()  # a save that was killed
+    assert DQN.load(agent.save(tmp_path / "x")).predict(np.zeros(4))[0] in (0, 1)
+    assert not (tmp_path / ".x.partial").exists()
 
 
 def test_load_refuses_what_is_no_run(tmp_path: Path) -> None:

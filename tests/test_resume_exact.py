@@ -297,6 +297,9 @@ RESTORED_DIFFERENTLY = {
     ".last_td_errors": "a report of the last update that nothing reads while training",
     "._grad": "zeroed before every use",
     ".grad": "views of _grad",
+    ".optimizer.grads": "the same",
+    "._torch_stream._outside": "torch's own generator, which is none of the run's",
+    ".metrics._values": "folded into the sums by a save",
 }
 
 
@@ -382,7 +385,7 @@ def test_every_live_value_comes_back(
     moved = {path for path in want if want[path] != fresh.get(path)}
     for part in (
         ".clock.steps",
-        ".experience._rounds",
+        ".experience._env_steps",
         "._generators['sampling']",
         "._exp_avg",
         "._elapsed_steps",

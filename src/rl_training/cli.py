@@ -220,10 +220,13 @@ def _short(path: Path) -> str:
 
 def main() -> None:
     """Run the command line; every error of ours is one line on stderr and an exit code."""
+    if "" not in sys.path:
+        sys.path.append("")  # env.id=my_env:make finds my_env.py here, and nothing here shadows a package
     try:
         app()
     except RLTrainingError as error:
-        print(f"error: {error}", file=sys.stderr)
+        stopped = error.exit_code > 128  # by a signal: somebody asked for that, so it is no error
+        print(error if stopped else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         os._exit(1)

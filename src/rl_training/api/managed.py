@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import gymnasium as gym
+
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config, read_source
-from rl_training.runtime.callbacks import CallbackLike
-from rl_training.runtime.checkpoint import Checkpoint
+from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
+from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.folder import new_run_path
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.session import TrainResult
+from rl_training.runtime.session import Session, TrainResult
 from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
 
 A = TypeVar("A", bound="ManagedAlgorithm")
+_UNFINISHED = "learn() did not come to its end: agent.resume() goes on with it"
 
 
 class ManagedAlgorithm:
@@ -47,6 +50,8 @@ class ManagedAlgorithm:
         run_dir: str | Path | None = None,
         **algo_kwargs: Any,
     ) -> None:
+        _check_factory("env", env, text_too=True)
+        _check_factory("network", network)
         self._settings: dict[str, Any] = {"algo": self.algo_name}
         if env is not None:
             self._settings["env.id"] = env if isinstance(env, str) else _importable_name(env)
@@ -58,12 +63,13 @@ class ManagedAlgorithm:
             self._settings["network.factory"] = _importable_name(network)
         self._settings.update({f"algo_kwargs.{name}": value for name, value in algo_kwargs.items()})
         self._source = config if config is not None else {}
-        self._env = env if callable(env) else None
+        self._env = None if isinstance(env, str) else env
         self._network = network
         self._run_dir = Path(run_dir) if run_dir is not None else None
         self._checkpoint_path: Path | None = None
         self._policy: Policy | None = None
         self._config: ExperimentConfig[Any] | None = None
+        self._unfinished = False
         self.result: TrainResult | None = None
         # A mistake in the arguments should show here, not in ``learn``, although the budget may not be known yet.
         self._experiment(None, checking=True)
@@ -72,18 +78,12 @@ class ManagedAlgorithm:
         self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
     ) -> ManagedAlgorithm:
         """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more."""
+        if self._unfinished:
+            raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
             config = self._experiment(total_timesteps)
-            # Chosen here, so that ``resume`` finds the run also if it is interrupted.
-            self._run_dir = self._run_dir if self._run_dir is not None else new_run_path(config)
-            result = registry.train(
-                config,
-                run_dir=self._run_dir,
-                callback=callback,
-                env=self._env,
-                network=self._network,
-                console=progress_bar,
-            )
+            path = self._run_dir if self._run_dir is not None else new_run_path(config)
+            result = registry.train(config, run_dir=path, **self._options(callback, progress_bar))
             return self._trained(result)
         assert self._config is not None
         done = load_checkpoint(self._checkpoint_path).step
@@ -93,20 +93,13 @@ class ManagedAlgorithm:
     def resume(
         self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
     ) -> ManagedAlgorithm:
-        """Go on exactly where the newest checkpoint was made, up to ``total_timesteps`` in all if given."""
-        path = self.run_dir if self.run_dir is not None else self._checkpoint_path
-        if path is None:
-            raise ConfigError("nothing to resume: call learn() first, or load() a run")
+        """Go on exactly where this agent's checkpoint was made, up to ``total_timesteps`` in all if given.
+
+        After a ``learn`` that was cut short that is the newest one; one that is older becomes a run of its own.
+        """
         overrides = [] if total_timesteps is None else [f"total_timesteps={total_timesteps}"]
-        result = registry.resume(
-            path,
-            overrides=overrides,
-            callback=callback,
-            env=self._env,
-            network=self._network,
-            console=progress_bar,
-        )
-        return self._trained(result)
+        options = self._options(callback, progress_bar)
+        return self._trained(registry.resume(self._resume_path(), overrides=overrides, **options))
 
     def predict(
         self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -122,15 +115,24 @@ class ManagedAlgorithm:
 
     def save(self, path: str | Path) -> Path:
         """Copy the newest checkpoint, which holds all state, to a new folder ``path``."""
-        target = Path(path)
         if self._checkpoint_path is None:
-            raise ConfigError("nothing to save: call learn() first, or load() a run")
-        if target.exists():
-            raise ConfigError(f"{target}: exists already; checkpoints are never overwritten")
-        target.parent.mkdir(parents=True, exist_ok=True)
+            raise ConfigError(
+                _UNFINISHED if self._unfinished else "nothing to save: call learn() first, or load() a run"
+            )
+        target = Path(path)
         partial = target.with_name(f".{target.name}.partial")
-        shutil.copytree(self._checkpoint_path, partial)
-        partial.rename(target)
+        try:
+            if target.exists():
+                raise ConfigError(f"{target}: exists already; checkpoints are never overwritten")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(partial, ignore_errors=True)  # what a killed save left
+            shutil.copytree(self._checkpoint_path, partial)
+            partial.rename(target)
+        except OSError as error:
+            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+            raise StorageError(f"{target}: not saved: {reason}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
         return target
 
     @classmethod
@@ -143,10 +145,12 @@ class ManagedAlgorithm:
         best: bool = False,
     ) -> A:
         """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint."""
+        _check_factory("env", env)
+        _check_factory("network", network)
         checkpoint = load_checkpoint(Path(path), best=best)
         agent = cls.__new__(cls)
         agent._env, agent._network, agent.result = env, network, None
-        agent._source, agent._settings = {}, {}
+        agent._source, agent._settings, agent._unfinished = {}, {}, False
         is_run = (Path(path) / "checkpoints").is_dir()
         agent._run_dir = Path(path) if is_run else None
         agent._adopt(checkpoint)
@@ -168,7 +172,8 @@ class ManagedAlgorithm:
     @property
     def _trained_policy(self) -> Policy:
         if self._policy is None:
-            raise ConfigError("this agent has not learned anything yet: call learn() first, or load() a run")
+            nothing = "this agent has not learned anything yet: call learn() first, or load() a run"
+            raise ConfigError(_UNFINISHED if self._unfinished else nothing)
         return self._policy
 
     def _experiment(self, total_timesteps: int | None, *, checking: bool = False) -> ExperimentConfig[Any]:
@@ -181,15 +186,51 @@ class ManagedAlgorithm:
             data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
         return load_config(data)
 
+    def _options(self, callback: CallbackLike, console: bool) -> dict[str, Any]:
+        callbacks = [_Begun(self), *as_callbacks(callback)]
+        return {"callback": callbacks, "env": self._env, "network": self._network, "console": console}
+
+    def _begun(self, run_dir: Path) -> None:
+        self._run_dir, self._unfinished = run_dir, True
+
+    def _resume_path(self) -> Path:
+        held, run = self._checkpoint_path, self._run_dir
+        if run is None or held is None or self._unfinished:
+            path = run if run is not None else held
+            if path is None:
+                raise ConfigError("nothing to resume: call learn() first, or load() a run")
+            return path
+        return run if newest_checkpoint(run / "checkpoints")[0].path.name == held.name else held
+
     def _trained(self, result: TrainResult) -> ManagedAlgorithm:
         self.result = result
-        self._run_dir = result.run_dir
+        self._run_dir, self._unfinished = result.run_dir, False
         self._adopt(load_checkpoint(result.checkpoint))
         return self
 
     def _adopt(self, checkpoint: Checkpoint) -> None:
         self._policy, self._config = load_policy(checkpoint, registry.get, self._network)
         self._checkpoint_path = checkpoint.path
+
+
+class _Begun(Callback):
+    """Tells the agent of its run when that begins, since one that is cut short returns nothing."""
+
+    def __init__(self, agent: ManagedAlgorithm) -> None:
+        self._agent = agent
+
+    def on_start(self, training: Session) -> None:
+        self._agent._begun(training.folder.path)
+
+
+def _check_factory(key: str, given: Any, *, text_too: bool = False) -> None:
+    if given is None or (text_too and isinstance(given, str)):
+        return
+    wanted = "an id or a callable" if text_too else "a callable"
+    if isinstance(given, gym.Env | gym.vector.VectorEnv):
+        raise ConfigError(f"{key}: give {wanted} that makes environments, not one that is made already")
+    if not callable(given):
+        raise ConfigError(f"{key}: give {wanted} that makes it, not {type(given).__name__}")
 
 
 def _importable_name(thing: Any) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
@@ -17,10 +18,22 @@ from rl_training.config.loading import dump_yaml
 from rl_training.envs import EnvFactory
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
+from rl_training.experiment.configs import load_config
+from rl_training.runtime.checkpoint import list_checkpoints
+from rl_training.runtime.checkpoint_format import parse_step_name
 from rl_training.runtime.console import notice
 from rl_training.runtime.curves import plot_seeds
 from rl_training.runtime.folder import new_run_path, write_whole
+from rl_training.runtime.session import Interrupted
+from rl_training.runtime.signals import SignalGuard
 from rl_training.statistics import bootstrap_interval, iqm
+
+# The second line is PR_SET_PDEATHSIG: a seed saves its state and ends also if this process is killed outright.
+_CHILD = """import ctypes, signal, sys
+if sys.platform == "linux": ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+from rl_training.cli import main; main()"""
+
+_Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
 
 @dataclass(frozen=True)
@@ -38,8 +51,9 @@ class ExperimentManager:
     """Runs seeds ``config.seed, config.seed + 1, ...`` into one folder and gathers the results.
 
     A seed that is already finished there is not run again, and one that was cut short is resumed, so calling
-    ``run`` once more after an interruption completes the experiment. ``jobs`` above 1 runs that many seeds at
-    a time, each in a process of its own.
+    ``run`` once more after an interruption completes the experiment; a larger ``total_timesteps`` carries every
+    seed on, and any other change of the config needs another folder. ``jobs`` above 1 runs that many seeds at a
+    time, each in a process of its own.
     """
 
     def __init__(
@@ -55,74 +69,130 @@ class ExperimentManager:
         if not config.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
         if jobs > 1 and (env is not None or network is not None):
-            raise ConfigError(
-                "jobs: an own env or network given as an object runs in this process only, so jobs is 1"
-            )
+            raise ConfigError("jobs: an env or network given as an object runs in this process only: jobs=1")
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
-        default = new_run_path(config)
-        self.folder = (
-            Path(folder) if folder is not None else default.with_name(f"{default.name}-{seeds}seeds")
-        )
+        self.folder = Path(folder if folder is not None else f"{new_run_path(config)}-{seeds}seeds")
         self._jobs = jobs
         self._options: dict[str, Any] = {"env": env, "network": network}
 
     def run(self, *, console: bool = True) -> Summary:
         """Run what is missing and return the summary, which is also written to ``summary.json``."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / "config.yaml", dump_yaml(self.config))
+        try:
+            left = self._claim_folder()
+        except OSError as error:
+            raise ConfigError(f"{self.folder}: cannot hold an experiment: {error.strerror}") from None
         train = self._train_apart if self._jobs > 1 else self._train_here
-        with ThreadPoolExecutor(self._jobs) if self._jobs > 1 else _Sequentially() as pool:
-            for seed in pool.map(lambda seed: train(seed, console), self.seeds):
-                if console:
-                    notice(f"seed {seed}: {self._score(seed):.2f}")
+        with SignalGuard() as guard:
+            train(left, guard, console)
         return self._summarise()
 
-    def _train_here(self, seed: int, console: bool) -> int:
-        path = self._path(seed)
-        if not self._finished(seed):
-            if (path / "config.yaml").exists():
-                registry.resume(path, console=console, **self._options)
-            else:
-                config = self.config.model_copy(update={"seed": seed})
-                registry.train(config, run_dir=path, console=console, **self._options)
-        return seed
+    def _claim_folder(self) -> _Plan:
+        """Return the seeds to run; refuse what others left here."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / "checkpoints").exists():
+            raise ConfigError(f"{self.folder}: holds a single run; choose another folder for several seeds")
+        begun = {seed: self._overrides(self._path(seed), seed) for seed in self.seeds}
+        if self._overrides(self.folder, self.config.seed) != []:
+            write_whole(self.folder / "config.yaml", dump_yaml(self.config))
+        return {seed: how for seed, how in begun.items() if how is None or not self._finished(seed)}
 
-    def _train_apart(self, seed: int, console: bool) -> int:
-        path = self._path(seed)
-        if self._finished(seed):
-            return seed
-        if (path / "config.yaml").exists():
-            command = ["resume", str(path)]
-        else:
-            command = [
-                "train",
-                "--config",
-                str(self.folder / "config.yaml"),
-                "--run-dir",
-                str(path),
-                "--seed",
-                str(seed),
-            ]
-        done = subprocess.run(
-            [sys.executable, "-m", "rl_training", *command, "--quiet"],
-            capture_output=True,
-            text=True,
-            check=False,
+    def _overrides(self, path: Path, seed: int) -> list[str] | None:
+        """Return what the config in that folder lacks, None without one; refuse one of another experiment."""
+        if not (path / "config.yaml").exists():
+            return None
+        try:
+            held = load_config(path / "config.yaml")
+        except ConfigError as error:
+            raise ConfigError(f"{path}: its config.yaml: {error}") from None
+        total = self.config.total_timesteps
+        wanted = self.config.model_copy(update={"seed": seed}).model_dump(mode="json")
+        key = _difference({**held.model_dump(mode="json"), "total_timesteps": total}, wanted)
+        if key is not None:
+            raise ConfigError(f"{path}: is of another experiment: {key} differs; choose another folder")
+        made = [parse_step_name(path.name) or (0, 0) for path in list_checkpoints(path / "checkpoints")]
+        # Environments that come in a batch may overshoot the budget by less than one step of all of them.
+        if made and made[0][0] >= total + self.config.env.num_envs:
+            raise ConfigError(f"{path}: is beyond total_timesteps={total} already; choose another folder")
+        # Given anew, the same budget would carry on a seed that a threshold has stopped.
+        return [] if held.total_timesteps == total else [f"total_timesteps={total}"]
+
+    def _train_here(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
+        for seed, overrides in left.items():
+            path, options = self._path(seed), {**self._options, "console": console}
+            try:
+                if overrides is None:
+                    registry.train(self.config.model_copy(update={"seed": seed}), run_dir=path, **options)
+                else:
+                    registry.resume(path, overrides=overrides, **options)
+            except Interrupted as error:
+                raise self._interrupted(error.exit_code - 128) from None
+            self._tell(seed, console)
+            if guard.received is not None:  # it came between two seeds
+                raise self._interrupted(guard.received)
+
+    def _train_apart(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
+        """Run processes from this thread alone: the system ends them with the thread that started them."""
+        running: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        failures: dict[int, SeedFailed] = {}
+        waiting, forwarded = list(left), False
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    seed = waiting.pop(0)
+                    running[seed] = self._start(seed, left[seed])
+                time.sleep(0.05)
+                if guard.received is not None and not forwarded:
+                    forwarded = True
+                    waiting.clear()
+                    for child, _ in running.values():
+                        child.send_signal(guard.received)
+                for seed in [seed for seed, (child, _) in running.items() if child.poll() is not None]:
+                    child, errors = running.pop(seed)
+                    if child.returncode == 0:
+                        self._tell(seed, console)
+                    else:
+                        failures[seed] = SeedFailed(seed, child.returncode, errors)
+                        waiting.clear()  # those that run already go on to their end
+        finally:
+            for child, _ in running.values():
+                child.terminate()
+            for child, _ in running.values():
+                child.wait()
+        if guard.received is not None:
+            raise self._interrupted(guard.received)
+        if failures:
+            raise failures[min(failures)]
+
+    def _start(self, seed: int, overrides: list[str] | None) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+        path, config = str(self._path(seed)), str(self.folder / "config.yaml")
+        begin = ["train", "--config", config, "--run-dir", path, "--seed", str(seed)]
+        words = begin if overrides is None else ["resume", path, *overrides]
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process has ended
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, *words, "--quiet"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            # Ctrl-C in a terminal would reach it besides being forwarded, and the second signal ends at once.
+            start_new_session=True,
         )
-        if done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise SeedFailed(f"seed {seed}: {reason[0].removeprefix('error: ')}", done.returncode)
-        return seed
+        return child, errors
+
+    def _interrupted(self, number: int) -> Interrupted:
+        again = f"running the same command again with --run-dir {self.folder} completes it"
+        return Interrupted(f"{signal.Signals(number).name}: stopped; {again}", number)
+
+    def _tell(self, seed: int, console: bool) -> None:
+        if console:
+            notice(f"seed {seed}: {self._score(seed):.2f}")
 
     def _summarise(self) -> Summary:
         scores = tuple(self._score(seed) for seed in self.seeds)
         summary = Summary(self.folder, self.seeds, scores, iqm(scores), bootstrap_interval(scores))
-        plot_seeds(
-            [self._path(seed) / "metrics.jsonl" for seed in self.seeds],
-            self.folder / "curve.png",
-            f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds",
-        )
+        logs = [self._path(seed) / "metrics.jsonl" for seed in self.seeds]
+        title = f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds"
+        plot_seeds(logs, self.folder / "curve.png", title)
         plain = {
             "algo": self.config.algo,
             "env": self.config.env.id,
@@ -147,10 +217,9 @@ class ExperimentManager:
         return result if isinstance(result, dict) else None
 
     def _finished(self, seed: int) -> bool:
-        result = self._result(seed)
-        if result is None or result.get("evaluation") is None:
-            return False
-        return bool(result["stop_reason"]) or result["steps"] >= self.config.total_timesteps
+        result = self._result(seed) or {}
+        done = bool(result.get("stop_reason")) or result.get("steps", 0) >= self.config.total_timesteps
+        return done and result.get("evaluation") is not None
 
     def _score(self, seed: int) -> float:
         result = self._result(seed)
@@ -159,20 +228,22 @@ class ExperimentManager:
 
 
 class SeedFailed(RLTrainingError):
-    """One seed's process ended with an error, whose exit code is passed on."""
+    """One seed's process ended with an error, whose last line and exit code are passed on."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+    def __init__(self, seed: int, exit_code: int, errors: IO[bytes]) -> None:
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines and exit_code > 0 else f"ended with exit code {exit_code}"
+        super().__init__(f"seed {seed}: {reason.removeprefix('error: ')}")
         self.exit_code = exit_code if exit_code > 0 else 1
 
 
-class _Sequentially:
-    """Stands in for a pool where everything runs in this thread (signals need the main one)."""
-
-    map = staticmethod(map)
-
-    def __enter__(self) -> _Sequentially:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to wind up."""
+def _difference(held: Any, wanted: Any, key: str = "") -> str | None:
+    """Return the first dotted key in which two plain configs differ."""
+    if not isinstance(held, dict) or not isinstance(wanted, dict):
+        return None if held == wanted else key
+    for name in {**wanted, **held}:
+        below = _difference(held.get(name, ...), wanted.get(name, ...), f"{key}.{name}".lstrip("."))
+        if below is not None:
+            return below
+    return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,3 +70,14 @@ def as_callbacks(given: CallbackLike) -> list[Callback]:
     if callable(given):
         return [FunctionCallback(given)]
     return [callback for item in given for callback in as_callbacks(item)]
+
+
+def keyed(callbacks: Sequence[Callback], prefix: str = "") -> dict[str, Callback]:
+    """Name each callback by its class and how many of that class came before, as its state is saved."""
+    seen: Counter[str] = Counter()
+    found: dict[str, Callback] = {}
+    for callback in callbacks:
+        name = type(callback).__name__
+        seen[name] += 1
+        found[f"{prefix}{name}-{seen[name]}"] = callback
+    return found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from rl_training.runtime.loggers import Row
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from rl_training.runtime.loggers import Row
 
 _PLAIN_INTERVAL = 10.0
 """Seconds between lines where there is no terminal."""
@@ -17,7 +18,9 @@ _PLAIN_INTERVAL = 10.0
 
 def notice(text: str) -> None:
     """Print one line for the person at the terminal, apart from a command's output."""
-    print(text, file=sys.stderr, flush=True)
+    # A terminal that is gone must not end the run.
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 class ConsoleLogger:

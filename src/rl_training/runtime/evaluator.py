@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rl_training.algorithms.protocol import Algorithm
-from rl_training.config import EnvConfig, EvaluationConfig
+from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
 from rl_training.envs import EnvFactory, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
+from rl_training.errors import EnvError
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
 
 MAX_EPISODE_STEPS = 100_000
 """Where an episode that does not end by itself is cut: a greedy policy may walk in circles for ever."""
+
+
+class EvaluationError(EnvError):
+    """An environment of the evaluation failed; those of training are sound."""
+
+
+class Abandoned(Exception):
+    """The evaluation was cut short on request."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +62,56 @@ def evaluate(
     options: EvaluationConfig,
     episodes: int,
     factory: EnvFactory | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Play the first ``episodes`` episodes of the evaluation stream greedily.
 
     The episodes are fixed by ``options.seed`` alone, so two evaluations of one policy are equal, and two
     policies are compared on the same episodes. Episode k is played by environment k modulo their number.
+    Once ``stop`` returns true, ``Abandoned`` is raised.
     """
+    try:
+        return _play(algorithm, _evaluation_env(env), actions, options, episodes, factory, stop)
+    except EnvError as error:
+        raise EvaluationError(str(error), details=error.details) from error
+
+
+def _evaluation_env(env: EnvConfig) -> EnvConfig:
+    """Return the config of evaluation environments: isolated like those of training, and bounded."""
+    limit = WrapperConfig(id="TimeLimit", kwargs={"max_episode_steps": MAX_EPISODE_STEPS})
+    # A native vector environment could not be given the seeds of single episodes.
+    kind = "sync" if env.vectorization == "native" else env.vectorization
+    return env.model_copy(update={"vectorization": kind, "wrappers": (*env.wrappers, limit)})
+
+
+def _play(
+    algorithm: Algorithm,
+    env: EnvConfig,
+    actions: ActionSpec,
+    options: EvaluationConfig,
+    episodes: int,
+    factory: EnvFactory | None,
+    stop: Callable[[], bool],
+) -> Evaluation:
     count = min(options.num_envs, episodes)
     root = seed_sequence(options.seed, "evaluation")
     streams = [EpisodeSeeds(root, offset=i, stride=count) for i in range(count)]
-    # Evaluation always runs in this process: it needs no isolation, and a run's own envs stay untouched.
-    envs = make_vector_env(env.model_copy(update={"vectorization": "sync"}), streams, factory)
+    envs = make_vector_env(env, streams, factory)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
     try:
         obs, _ = envs.reset()
         carry = None
         while (playing < episodes).any():
+            if stop():
+                raise Abandoned
             decision = algorithm.act(obs, carry, explore=False)
             carry = decision.carry
             obs, reward, terminated, truncated, _ = envs.step(actions.to_env(decision.action))
             active = playing < episodes
             returns[playing[active]] += reward[active]
             lengths[playing[active]] += 1
-            ended = terminated | truncated
-            if lengths.max() >= MAX_EPISODE_STEPS:
-                overlong = active & ~ended & (lengths[np.minimum(playing, episodes - 1)] >= MAX_EPISODE_STEPS)
-                for i in np.flatnonzero(overlong):
-                    obs[i], _ = envs.envs[i].reset()  # type: ignore[attr-defined]
-                ended |= overlong
-            playing[ended] += count
+            playing[terminated | truncated] += count
     finally:
         envs.close()
     return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))

@@ -73,6 +73,12 @@ class RunFolder:
         """Free the lock."""
         os.close(self._lock)
 
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs")) -> Path:
     """Return a folder name that is free: ``runs/<algo>/<env>/<time>_s<seed>``."""

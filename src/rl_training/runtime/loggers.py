@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
+import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_training.config import LoggingConfig
+from rl_training.errors import RLTrainingError, StorageError
+from rl_training.runtime.clock import Clock
+from rl_training.runtime.console import ConsoleLogger, notice
 from rl_training.runtime.curves import read_metrics
-from rl_training.runtime.folder import write_whole
+from rl_training.runtime.folder import RunFolder, write_whole
 
 Row = Mapping[str, float]
+_FAILURES = (OSError, RLTrainingError)
+_numbers = itertools.count()
 
 
 class Logger(Protocol):
@@ -33,83 +43,181 @@ class JsonLinesLogger:
     """``metrics.jsonl``: one object per row. A resumed run cuts it back to where its checkpoint was made."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self._file = path.open("ab")
-        self._file.seek(0, os.SEEK_END)
+        self._file = path.open("ab", buffering=0)
         # An agent that was saved elsewhere comes without its log, and truncating would fill it up with zeros.
-        if self._file.tell() > offset:
-            self._file.truncate(offset)
-            self._file.seek(0, os.SEEK_END)
+        self._length = min(offset, os.fstat(self._file.fileno()).st_size)
+        self._file.truncate(self._length)
 
     def write(self, step: int, row: Row) -> None:
-        """Append one line and hand it to the system at once."""
-        values = {name: value if math.isfinite(value) else None for name, value in row.items()}
-        self._file.write((json.dumps({"step": step, **values}) + "\n").encode())
-        self._file.flush()
+        """Append one line, whole or not at all, and hand it to the system at once."""
+        line = (json.dumps({"step": step, **_finite(row)}) + "\n").encode()
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._length)
+            raise
+        self._length += len(line)
 
     def offset(self) -> int:
         """Make all rows durable and return the file's length."""
-        self._file.flush()
         os.fsync(self._file.fileno())
-        return self._file.tell()
+        return self._length
 
     def close(self) -> None:
-        """Close the file; rows that could not be written were reported when they were logged."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+        """Close the file."""
+        self._file.close()
 
 
 class CsvLogger:
     """``metrics.csv``: the same rows as a table that gains a column when a new metric turns up."""
 
     def __init__(self, path: Path, jsonl: Path) -> None:
-        self._path = path
-        self._rows: list[dict[str, Any]] = [dict(row) for row in read_metrics(jsonl)]
+        self._path, self._jsonl = path, jsonl
         self._columns = ["step"]
-        self._extend(name for row in self._rows for name in row)
-        self._rewrite()
+        rows = read_metrics(jsonl)
+        self._extend(name for row in rows for name in row)
+        self._rewrite(rows)
 
     def write(self, step: int, row: Row) -> None:
         """Append one row, rewriting the table only if it has to become wider."""
-        record = {"step": step, **row}
-        self._rows.append(record)
-        if self._extend(record):
-            self._rewrite()
+        if self._extend(row):
+            self._rewrite(read_metrics(self._jsonl))  # which holds this row already
             return
         with self._path.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self._columns).writerow(record)
+            csv.DictWriter(file, self._columns).writerow({"step": step, **_finite(row)})
 
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _extend(self, names: Any) -> bool:
+    def _extend(self, names: Iterable[str]) -> bool:
         new = list(dict.fromkeys(name for name in names if name not in self._columns))
         self._columns += new
         return bool(new)
 
-    def _rewrite(self) -> None:
-        with self._path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns)
-            writer.writeheader()
-            writer.writerows(self._rows)
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self._path, text.getvalue())
 
 
 class TensorBoardLogger:
-    """TensorBoard event files under ``tensorboard/``, with Stable-Baselines3's tags."""
+    """TensorBoard event files under ``tensorboard/``, with Stable-Baselines3's tags.
+
+    They are written here and now: torch's and TensorBoard's writers do it in a thread, which dies with a
+    traceback when the disk is full.
+    """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        # Events after the step we go on from are of a continuation that was lost.
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        self._event, self._summary = Event, Summary
+        folder.mkdir(exist_ok=True)
+        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+        self._file = (folder / f"events.out.tfevents.{name}").open("wb")
+        self._records = RecordWriter(self._file)
+        self._add(file_version="brain.Event:2")
+        if step:
+            # Events after the step we go on from are of a continuation that was lost.
+            self._add(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, step: int, row: Row) -> None:
         """Write one scalar per value."""
-        for name, value in row.items():
-            self._writer.add_scalar(name, value, step)
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+        self._add(step=step, summary=self._summary(value=values))
 
     def close(self) -> None:
-        """Flush and close."""
-        self._writer.close()
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, **content: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
+        self._file.flush()
+
+
+class LogBook:
+    """All loggers of a run: one that fails is left out after one warning, and training goes on."""
+
+    def __init__(
+        self, folder: RunFolder, options: LoggingConfig, clock: Clock, *, offset: int, console: bool
+    ) -> None:
+        try:
+            self._jsonl = JsonLinesLogger(folder.metrics, offset)
+        except OSError as error:
+            raise StorageError(f"{folder.metrics}: cannot be written: {error.strerror}") from error
+        self._path = folder.metrics
+        self._complained = False
+        self._loggers: list[Logger] = [self._jsonl]
+        if options.csv:
+            self._open(lambda: CsvLogger(folder.path / "metrics.csv", folder.metrics), "CsvLogger")
+        if options.tensorboard:
+            self._open(
+                lambda: TensorBoardLogger(folder.path / "tensorboard", clock.steps), "TensorBoardLogger"
+            )
+        if console:
+            self._open(lambda: ConsoleLogger(clock.total, clock.steps), "ConsoleLogger")
+
+    def write(self, step: int, row: Row) -> None:
+        """Give a row to every logger."""
+        for logger in list(self._loggers):
+            try:
+                logger.write(step, row)
+            except _FAILURES as error:  # noqa: PERF203 - one that fails must not keep the others
+                self._failed(logger, step, error)
+
+    def offset(self) -> int:
+        """Make ``metrics.jsonl`` durable and return its length."""
+        return self._jsonl.offset()
+
+    def last_row(self) -> dict[str, float]:
+        """Return the newest row of training, as it was logged, empty if there is none."""
+        try:
+            rows = [row for row in read_metrics(self._path) if "train/n_updates" in row]
+        except _FAILURES:
+            return {}
+        latest = rows[-1] if rows else {}
+        return {name: value for name, value in latest.items() if name != "step" and value is not None}
+
+    def close(self) -> None:
+        """Close every logger; what could not be written was reported when it was logged."""
+        for logger in self._loggers:
+            _close(logger)
+
+    def _open(self, make: Callable[[], Logger], name: str) -> None:
+        try:
+            self._loggers.append(make())
+        except _FAILURES as error:
+            notice(f"warning: {name}: cannot be opened: {_reason(error)}; going on without it")
+
+    def _failed(self, logger: Logger, step: int, error: Exception) -> None:
+        line = f"warning: {type(logger).__name__}: step {step} not logged: {_reason(error)}"
+        if logger is not self._jsonl:
+            self._loggers.remove(logger)
+            _close(logger)
+            notice(f"{line}; going on without it")
+        elif not self._complained:
+            # The run's own record tries again with every row, as the disk may be free again by then.
+            self._complained = True
+            notice(f"{line}; training goes on")
+
+
+def _finite(row: Row) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _close(logger: Logger) -> None:
+    with contextlib.suppress(OSError):
+        logger.close()
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:

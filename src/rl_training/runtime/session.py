@@ -8,34 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import CheckpointError, EnvError, NonFiniteError, RLTrainingError, StorageError
-from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import (
-    Checkpoint,
-    SaveFailed,
-    read_hint,
-    retire,
-    save_checkpoint,
-    write_hint,
-)
+from rl_training.errors import CheckpointError, EnvError, NonFiniteError, StorageError
+from rl_training.runtime.callbacks import Callback, keyed
+from rl_training.runtime.checkpoint import Checkpoint, read_hint
+from rl_training.runtime.checkpoint_format import Tree
 from rl_training.runtime.clock import Every
-from rl_training.runtime.console import ConsoleLogger, notice
-from rl_training.runtime.evaluator import Evaluation, evaluate
+from rl_training.runtime.console import notice
+from rl_training.runtime.evaluator import Abandoned, Evaluation, EvaluationError, evaluate
 from rl_training.runtime.folder import RunFolder, environment_facts
-from rl_training.runtime.loggers import CsvLogger, JsonLinesLogger, Logger, TensorBoardLogger
+from rl_training.runtime.loggers import LogBook
 from rl_training.runtime.loop import train
 from rl_training.runtime.run import Run
-from rl_training.runtime.signals import SignalGuard
+from rl_training.runtime.saving import Saver
+from rl_training.runtime.signals import Interrupted, SignalGuard
 
-MAX_FAILED_SAVES = 3
-
-
-class Interrupted(RLTrainingError):
-    """A signal ended the run after its state was saved."""
-
-    def __init__(self, message: str, signal_number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 128 + signal_number
+__all__ = ["Interrupted", "Session", "TrainResult"]
 
 
 @dataclass(frozen=True)
@@ -64,20 +51,22 @@ class Session:
         guard: SignalGuard,
         callbacks: Sequence[Callback] = (),
         *,
+        built_in: Sequence[Callback] = (),
         console: bool = True,
     ) -> None:
         self.run = run
         self.folder = folder
         self._guard = guard
-        self._callbacks = list(callbacks)
+        self._callbacks = [*built_in, *callbacks]
+        # Apart, so that a setting which brings a callback along does not shift the state of the user's own.
+        self._keyed = {**keyed(built_in, "built-in-"), **keyed(callbacks)}
         self._console = console and run.config.logging.console
-        self._loggers: list[Logger] = []
-        self._jsonl: JsonLinesLogger | None = None
+        self._saver = Saver(folder.checkpoints, run.config.checkpoint.keep)
+        self._log: LogBook | None = None
         self._offset = 0
         self._best: float | None = None
         self._best_at = -1
-        self._failed_saves = 0
-        self._complained: set[str] = set()
+        self._evaluation_due = False
         self._saved_at: tuple[int, Path] | None = None
         self._logged_at = -1
         self.last_row: dict[str, float] = {}
@@ -98,57 +87,36 @@ class Session:
     def stop(self, reason: str) -> None:
         """End training after this step, in good order."""
         self.run.stop(reason)
+        self._saved_at = None  # a checkpoint of this step does not know of the stop
 
     def log(self, values: Mapping[str, float]) -> None:
         """Write values at the current step to every logger."""
-        for logger in self._loggers:
-            try:
-                logger.write(self.steps, values)
-            except OSError as error:  # noqa: PERF203 - one that fails must not keep the others
-                name = type(logger).__name__
-                if name not in self._complained:
-                    notice(
-                        f"warning: {name}: step {self.steps} not logged: {error.strerror}; training goes on"
-                    )
-                self._complained.add(name)
+        if self._log is not None:
+            self._log.write(self.steps, values)
 
-    def evaluate(self, episodes: int) -> Evaluation:
-        """Play evaluation episodes with the current weights."""
-        run = self.run
-        self.run.timer.lap("other")
-        result = evaluate(
-            run.algorithm,
-            run.config.env,
-            run.policy.actions,
-            run.config.evaluation,
-            episodes,
-            run.env_factory,
-        )
-        self.run.timer.lap("evaluation")
-        return result
-
-    def save(self, *, best: bool = False, envs_lost: bool = False) -> Path | None:
-        """Save a checkpoint; a disk that refuses costs a warning, and the run only at the third time in a row."""
-        folder, keep = self.folder.checkpoints, self.run.config.checkpoint.keep
+    def evaluate(self, episodes: int, *, stoppable: bool = False) -> Evaluation:
+        """Play evaluation episodes with the current weights; if ``stoppable``, a signal ends the run in between."""
+        run, guard = self.run, self._guard
+        run.timer.lap("other")
         try:
-            path = save_checkpoint(folder, self.steps, self._tree(envs_lost), self._info(envs_lost))
-            self._saved_at = (self.steps, path)
-            if best:
-                write_hint(folder, "best", path)
-            best_path = read_hint(folder, "best")
-            retire(folder, keep, {best_path.name} if best_path else set())
-        except (SaveFailed, OSError) as error:
-            self._failed_saves += 1
-            if self._failed_saves >= MAX_FAILED_SAVES:
-                raise StorageError(
-                    f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
-                ) from error
-            notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
-            return None
+            return evaluate(
+                run.algorithm,
+                run.config.env,
+                run.policy.actions,
+                run.config.evaluation,
+                episodes,
+                run.env_factory,
+                lambda: stoppable and guard.received is not None,
+            )
+        except Abandoned:
+            self.heed_signal()
+            raise
         finally:
-            self.run.timer.lap("checkpoint")
-        self._failed_saves = 0
-        return path
+            run.timer.lap("evaluation")
+
+    def save(self) -> Path | None:
+        """Save a checkpoint; a disk that refuses costs a warning, and the run only at the third time in a row."""
+        return self._save()
 
     # The run itself
 
@@ -163,20 +131,26 @@ class Session:
             if self._offset < 0:
                 raise ValueError("log_offset is negative")
             self._logged_at = int(state["logged_at"])
+            self._evaluation_due = bool(state["evaluation_due"])
+            self.run.stop_reason = None if state["stop_reason"] is None else str(state["stop_reason"])
             saved_callbacks = dict(state["callbacks"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{checkpoint.path}: session: {type(error).__name__}: {error}") from error
-        for key, callback in self._keyed_callbacks():
+        for key, callback in self._keyed.items():
             if key in saved_callbacks:
-                callback.load_state_dict(saved_callbacks[key])
-        if self._best_at == self.steps and checkpoint.path.absolute().parent == self.folder.checkpoints:
-            # A kill may have come between saving the best checkpoint and naming it.
-            write_hint(self.folder.checkpoints, "best", checkpoint.path)
+                callback.load_state_dict(saved_callbacks.pop(key))
+        if saved_callbacks:
+            notice(
+                f"warning: saved state of callbacks that are not given: {', '.join(sorted(saved_callbacks))}"
+            )
+        if checkpoint.path.absolute().parent == self.folder.checkpoints:
+            self._recognise(checkpoint.path)
         return restored
 
     def execute(self) -> TrainResult:
         """Train to the end of the budget, a stop or a fault."""
-        self._open_loggers()
+        options, clock = self.run.config.logging, self.run.clock
+        self._log = LogBook(self.folder, options, clock, offset=self._offset, console=self._console)
         try:
             for callback in self._callbacks:
                 callback.on_start(self)
@@ -184,28 +158,46 @@ class Session:
             for callback in self._callbacks:
                 callback.on_end(self)
             return self._finish()
+        except EvaluationError as error:
+            self._save_after(error)
+            raise
         except EnvError as error:
-            self._keep_traceback(error)
             # The environments are in the middle of a step that failed: what they knew cannot be saved.
-            self.save(envs_lost=True)
+            self._save_after(error, envs_lost=True)
             raise
         except NonFiniteError as error:
             kept = read_hint(self.folder.checkpoints, "latest")
             after = f"; {kept} is the last checkpoint" if kept else "; there is no checkpoint yet"
             raise NonFiniteError(f"step {self.steps}: {error}{after}") from error
         finally:
-            for logger in self._loggers:
-                logger.close()
+            self._log.close()
+
+    def heed_signal(self) -> None:
+        """Save, if this step is not saved yet, and end the run if a signal has come."""
+        number = self._guard.received
+        if number is None:
+            return
+        saved = self._save_once()
+        name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
+        where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
+        raise Interrupted(
+            f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
+        )
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
-        clock, guard = run.clock, self._guard
+        clock = run.clock
         log = Every(config.logging.frequency, clock.steps)
         evaluation = Every(config.evaluation.frequency, clock.steps)
         checkpoint = Every(config.checkpoint.frequency, clock.steps)
         hooks = [
             callback.on_step for callback in self._callbacks if type(callback).on_step is not Callback.on_step
         ]
+        if self._evaluation_due and config.evaluation.frequency:
+            self._evaluate_periodically()
+        self._evaluation_due = False
+        if self._stopped():
+            return
         run.timer.lap("other")
         for _ in train(run):
             for hook in hooks:
@@ -213,24 +205,33 @@ class Session:
             steps = clock.steps
             if log.due(steps):
                 self._log_row()
-            improved = evaluation.due(steps) and self._evaluate_periodically()
-            if checkpoint.due(steps) or improved:
-                self.save(best=improved)
-            if guard.received is not None:
-                self._interrupt(guard.received)
-            if run.stop_reason is not None:
+            saved = evaluation.due(steps) and self._evaluate_periodically()
+            if checkpoint.due(steps) and not saved:
+                self._save()
+            self.heed_signal()
+            if self._stopped():
                 return
 
+    def _stopped(self) -> bool:
+        return self.run.stop_reason is not None
+
     def _evaluate_periodically(self) -> bool:
-        result = self.evaluate(self.run.config.evaluation.episodes)
+        """Evaluate and log; return whether a new best was found, and its checkpoint tried."""
+        # A checkpoint made before the evaluation is through says that a resumed run has to repeat it.
+        self._evaluation_due, self._saved_at = True, None
+        result = self.evaluate(self.run.config.evaluation.episodes, stoppable=True)
+        self._evaluation_due = False
         self.last_evaluation = result
         self.log(result.row())
         for callback in self._callbacks:
             callback.on_evaluation(self, result)
-        improved = self._best is None or result.mean > self._best
-        if improved:
-            self._best, self._best_at = result.mean, self.steps
-        return improved
+        if self._best is not None and result.mean <= self._best:
+            return False
+        before = self._best, self._best_at
+        self._best, self._best_at = result.mean, self.steps
+        if self._save(best=True) is None:
+            self._best, self._best_at = before
+        return True
 
     def _log_row(self) -> None:
         run = self.run
@@ -245,30 +246,21 @@ class Session:
         self._logged_at = self.steps
         self.log(row)
 
-    def _interrupt(self, number: int) -> None:
-        saved = self.save()
-        name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
-        where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
-        raise Interrupted(
-            f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
-        )
-
     def _finish(self) -> TrainResult:
         run = self.run
         if self._logged_at != self.steps:
             self._log_row()
-        if self._saved_at is None or self._saved_at[0] != self.steps:
-            self.save()
-        if self._saved_at is None or self._saved_at[0] != self.steps:
+        elif not self.last_row and self._log is not None:
+            self.last_row = self._log.last_row()
+        kept = self._save_once()
+        if kept is None:
             raise StorageError(
                 f"{self.folder.checkpoints}: the checkpoint of the last step could not be saved"
             )
-        kept = read_hint(self.folder.checkpoints, "latest")
-        if kept is None:
-            raise StorageError(f"{self.folder.checkpoints}: no checkpoint could be saved")
+        self.heed_signal()
         evaluation = None
         if run.config.evaluation.final_episodes:
-            evaluation = self.evaluate(run.config.evaluation.final_episodes)
+            evaluation = self.evaluate(run.config.evaluation.final_episodes, stoppable=True)
             self.log(evaluation.row())
         return TrainResult(
             self.folder.path,
@@ -283,42 +275,61 @@ class Session:
             run.stop_reason,
         )
 
-    def _open_loggers(self) -> None:
-        options, path = self.run.config.logging, self.folder.path
-        self._jsonl = JsonLinesLogger(self.folder.metrics, self._offset)
-        self._loggers = [self._jsonl]
-        if options.csv:
-            self._loggers.append(CsvLogger(path / "metrics.csv", self.folder.metrics))
-        if options.tensorboard:
-            self._loggers.append(TensorBoardLogger(path / "tensorboard", self.steps))
-        if self._console:
-            self._loggers.append(ConsoleLogger(self.run.clock.total, self.steps))
+    # Checkpoints
 
-    def _tree(self, envs_lost: bool) -> dict[str, Any]:
-        assert self._jsonl is not None
-        callbacks = {
-            key: state for key, callback in self._keyed_callbacks() if (state := callback.state_dict())
-        }
+    def _save(self, *, best: bool = False, envs_lost: bool = False) -> Path | None:
+        path = self._saver.save(self.steps, lambda: self._state(envs_lost), best=best)
+        self.run.timer.lap("checkpoint")
+        if path is not None:
+            self._saved_at = (self.steps, path)
+        return path
+
+    def _save_once(self) -> Path | None:
+        """Return the checkpoint of this step, made now if there is none."""
+        if self._saved_at is not None and self._saved_at[0] == self.steps:
+            return self._saved_at[1]
+        return self._save()
+
+    def _save_after(self, error: EnvError, *, envs_lost: bool = False) -> None:
+        """Keep the traceback and the state; a disk that refuses them must not hide the error itself."""
+        try:
+            path = self.folder.write_error(error.details or "".join(traceback.format_exception(error)))
+            notice(f"traceback: {path}")
+        except OSError as refused:
+            notice(f"warning: the traceback could not be kept: {refused.strerror}")
+        try:
+            _ = self._save(envs_lost=True) if envs_lost else self._save_once()
+        except StorageError as refused:
+            notice(f"warning: {refused}")
+
+    def _recognise(self, path: Path) -> None:
+        """Note what the checkpoint that the run goes on from, which lies in its own folder, makes needless."""
+        if not self._evaluation_due:
+            self._saved_at = (self.steps, path)
+        if self._best_at == self.steps:
+            # A kill may have come between saving the best checkpoint and naming it.
+            self._saver.name_best(path)
+        elif read_hint(self.folder.checkpoints, "best") is None:
+            # A branch comes without the best checkpoint of its origin; its own next one is its best.
+            self._best, self._best_at = None, -1
+
+    def _state(self, envs_lost: bool) -> tuple[Tree, dict[str, Any]]:
+        assert self._log is not None
+        config = self.run.config
+        callbacks = {key: state for key, callback in self._keyed.items() if (state := callback.state_dict())}
         session = {
             "best": self._best,
             "best_at": self._best_at,
-            "log_offset": self._jsonl.offset(),
+            "log_offset": self._log.offset(),
             "logged_at": self._logged_at,
+            "evaluation_due": self._evaluation_due,
+            "stop_reason": self.run.stop_reason,
             "callbacks": callbacks,
         }
-        return {**self.run.state_dict(envs_lost=envs_lost), "session": session}
-
-    def _info(self, envs_lost: bool) -> dict[str, Any]:
-        config = self.run.config
-        return {
+        tree = {**self.run.state_dict(envs_lost=envs_lost), "session": session}
+        info = {
             "algo": config.algo,
-            "env_restore": "restarted" if envs_lost else self.run.collector.restores(),
+            "env_restore": tree["envs"]["restore"],
             "versions": environment_facts(config.threads, config.device),
         }
-
-    def _keyed_callbacks(self) -> list[tuple[str, Callback]]:
-        return [(f"{i}-{type(callback).__name__}", callback) for i, callback in enumerate(self._callbacks)]
-
-    def _keep_traceback(self, error: EnvError) -> None:
-        path = self.folder.write_error(error.details or "".join(traceback.format_exception(error)))
-        notice(f"traceback: {path}")
+        return tree, info

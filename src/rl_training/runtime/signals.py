@@ -8,7 +8,17 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from rl_training.errors import RLTrainingError
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(RLTrainingError):
+    """A signal ended the run after its state was saved."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
 
 
 class SignalGuard:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from rl_training.algorithms.spec import AlgorithmSpec, NetworkFactory
 from rl_training.config import AlgorithmConfig, ExperimentConfig
 from rl_training.config.loading import apply_overrides, build_config, read_mapping
 from rl_training.envs import EnvFactory
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.runtime.callbacks import CallbackLike, StopOnThreshold, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, list_checkpoints, newest_checkpoint, read_checkpoint
 from rl_training.runtime.console import notice
@@ -21,6 +23,7 @@ from rl_training.runtime.folder import RunFolder, environment_facts, locate, new
 from rl_training.runtime.loggers import write_result
 from rl_training.runtime.policy import Policy, spaces_from_plain
 from rl_training.runtime.run import Run, build_policy, load_learner
+from rl_training.runtime.saving import copy_run
 from rl_training.runtime.session import Session, TrainResult
 from rl_training.runtime.signals import SignalGuard
 from rl_training.runtime.streams import Streams
@@ -42,35 +45,25 @@ def start(
 ) -> TrainResult:
     """Train from scratch in a new run folder."""
     path = run_dir if run_dir is not None else new_run_path(config)
-    if (path / "config.yaml").exists() or (path / "metrics.jsonl").exists():
+    if _is_used(path):
         RunFolder(path).close()  # a run that is still going is refused as such
-        raise ConfigError(
-            f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
-        )
-    return _begin(config, spec, path, callback, env, network, console)
+        raise _used(path)
+    # The run before its folder: it may refuse, and then there is none yet.
+    with (
+        SignalGuard() as guard,
+        closing(Run(config, spec, env=env, network=network)) as run,
+        RunFolder(path) as folder,
+    ):
+        if _is_used(path):  # by one that was quicker while this run was put together
+            raise _used(path)
+        return _begin(run, folder, guard, callback, console)
 
 
 def _begin(
-    config: ExperimentConfig[Any],
-    spec: AlgorithmSpec,
-    path: Path,
-    callback: CallbackLike,
-    env: EnvFactory | None,
-    network: NetworkFactory | None,
-    console: bool,
+    run: Run, folder: RunFolder, guard: SignalGuard, callback: CallbackLike, console: bool
 ) -> TrainResult:
-    with SignalGuard() as guard:
-        run = Run(config, spec, env=env, network=network)  # may refuse, and then there is no folder yet
-        try:
-            folder = RunFolder(path)
-            try:
-                _describe(folder, config, spec, 0)
-                session = Session(run, folder, guard, _callbacks(config, callback), console=console)
-                return _conclude(session, session.execute())
-            finally:
-                folder.close()
-        finally:
-            run.close()
+    _describe(folder, run.config, run.spec, 0)
+    return _conclude(_session(run, folder, guard, callback, console))
 
 
 def resume(
@@ -85,41 +78,49 @@ def resume(
 ) -> TrainResult:
     """Go on with a run from its newest checkpoint, or branch a new run off an older one."""
     path, is_run = locate(path)
-    if is_run:
-        RunFolder(path).close()  # a run that is still going retires what would be read here
-        if (path / "config.yaml").exists() and not list_checkpoints(path / "checkpoints"):
+    if not is_run:
+        path = _owner_or_branch(path, lookup, overrides)
+    with SignalGuard() as guard, RunFolder(path) as folder:
+        if (path / "config.yaml").exists() and not list_checkpoints(folder.checkpoints):
             data = apply_overrides(read_mapping(path / "config.yaml"), overrides)
             config = build_config(data, _config_classes(lookup))
             notice(f"{path}: no checkpoint yet, so the run starts again")
-            return _begin(config, lookup(config.algo), path, callback, env, network, console)
-    checkpoint, refused = newest_checkpoint(path / "checkpoints") if is_run else (read_checkpoint(path), [])
-    run_path = path if is_run else _owner_or_branch(path, checkpoint)
-    for line in refused:
-        notice(f"warning: {line}")
-    if refused:
-        notice(f"going on from {checkpoint.path.name}, the newest checkpoint that verifies")
-    config = _resumed_config(run_path, checkpoint, lookup, overrides)
-    spec = lookup(config.algo)
-    with SignalGuard() as guard:
-        folder = RunFolder(run_path)
-        try:
-            run = Run(config, spec, env=env, network=network)
-            try:
-                session = Session(run, folder, guard, _callbacks(config, callback), console=console)
-                restored = session.load(checkpoint)
-                _describe(folder, config, spec, run.clock.steps)
-                if console:
-                    how = (
-                        "replayed to where they were"
-                        if restored == "replayed"
-                        else "restarted with new episodes"
-                    )
-                    notice(f"resuming at step {run.clock.steps} of {run.clock.total}; environments {how}")
-                return _conclude(session, session.execute())
-            finally:
-                run.close()
-        finally:
-            folder.close()
+            with closing(Run(config, lookup(config.algo), env=env, network=network)) as run:
+                return _begin(run, folder, guard, callback, console)
+        checkpoint, refused = newest_checkpoint(folder.checkpoints)
+        for line in refused:
+            notice(f"warning: {line}")
+        if refused:
+            notice(f"going on from {checkpoint.path.name}, the newest checkpoint that verifies")
+        config = _resumed_config(path / "config.yaml", checkpoint, lookup, overrides)
+        with closing(Run(config, lookup(config.algo), env=env, network=network)) as run:
+            session = _session(run, folder, guard, callback, console)
+            restored = session.load(checkpoint)
+            if _asks_for_more(config, checkpoint_config(checkpoint, lookup), overrides):
+                run.stop_reason = None
+            _describe(folder, config, run.spec, run.clock.steps)
+            _announce(checkpoint, config, restored, console)
+            return _conclude(session)
+
+
+def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: str, console: bool) -> None:
+    """Say where the run goes on, and what keeps it from doing so bit for bit."""
+    facts = environment_facts(config.threads, config.device)
+    saved = checkpoint.info.get("versions")
+    known = saved if isinstance(saved, dict) else {}
+    changes = [
+        f"{name} {known.get(name, 'unknown')} → {fact}"
+        for name, fact in facts.items()
+        if known.get(name) != fact
+    ]
+    if changes:
+        notice(f"{', '.join(changes)}: going on, but not bit for bit")
+    before = checkpoint.tree["config"]["total_timesteps"]
+    if before != config.total_timesteps:
+        notice(f"total_timesteps {before} → {config.total_timesteps}: schedules stretch to the new budget")
+    if console:
+        how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
+        notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")
 
 
 def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
@@ -145,6 +146,7 @@ def load_policy(
 ) -> tuple[Policy, ExperimentConfig[Any]]:
     """Build the agent of a checkpoint; no environment is needed for that."""
     config = checkpoint_config(checkpoint, lookup)
+    torch.set_num_threads(config.threads)
     try:
         obs, actions = spaces_from_plain(checkpoint.tree["spaces"])
         policy = build_policy(config, lookup(config.algo), obs, actions, Streams(config.seed), network)
@@ -177,9 +179,22 @@ def evaluate_policy(
     return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env)
 
 
-def _callbacks(config: ExperimentConfig[Any], callback: CallbackLike) -> list[Any]:
-    built_in = [] if config.evaluation.stop_at is None else [StopOnThreshold(config.evaluation.stop_at)]
-    return [*built_in, *as_callbacks(callback)]
+def _session(
+    run: Run, folder: RunFolder, guard: SignalGuard, callback: CallbackLike, console: bool
+) -> Session:
+    threshold = run.config.evaluation.stop_at
+    built_in = [] if threshold is None else [StopOnThreshold(threshold)]
+    return Session(run, folder, guard, as_callbacks(callback), built_in=built_in, console=console)
+
+
+def _is_used(path: Path) -> bool:
+    return (path / "config.yaml").exists() or (path / "metrics.jsonl").exists()
+
+
+def _used(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
+    )
 
 
 def _describe(folder: RunFolder, config: ExperimentConfig[Any], spec: AlgorithmSpec, step: int) -> None:
@@ -189,7 +204,9 @@ def _describe(folder: RunFolder, config: ExperimentConfig[Any], spec: AlgorithmS
     folder.write(config, {"algo": spec.name, "title": spec.title, "environment": facts, "segments": segments})
 
 
-def _conclude(session: Session, result: TrainResult) -> TrainResult:
+def _conclude(session: Session) -> TrainResult:
+    """Run a session to its end and write down the outcome."""
+    result = session.execute()
     run, evaluation = session.run, result.evaluation
     config = run.config
     write_result(
@@ -213,45 +230,59 @@ def _conclude(session: Session, result: TrainResult) -> TrainResult:
     title = f"{run.spec.title} on {config.env.id}, seed {config.seed}"
     try:
         plot_run(session.folder.metrics, result.run_dir / "curve.png", title)
-    except OSError as error:
-        notice(f"warning: curve.png: not drawn: {error.strerror}")
+    except (OSError, RLTrainingError) as error:
+        notice(f"warning: curve.png: not drawn: {getattr(error, 'strerror', None) or error}")
+    session.heed_signal()  # one that came too late to stop anything still decides the exit code
     return result
 
 
 def _resumed_config(
-    run_path: Path, checkpoint: Checkpoint, lookup: SpecLookup, overrides: Sequence[str]
+    written: Path, checkpoint: Checkpoint, lookup: SpecLookup, overrides: Sequence[str]
 ) -> ExperimentConfig[Any]:
     saved = checkpoint_config(checkpoint, lookup)
-    written = run_path / "config.yaml"
     # The folder's file is newer than the checkpoint if a resume with overrides was killed early.
     data = read_mapping(written) if written.exists() else saved.model_dump(mode="json")
     config = build_config(apply_overrides(data, overrides), _config_classes(lookup))
     for section in _FIXED:
         if getattr(config, section) != getattr(saved, section):
             raise ConfigError(f"{section}: cannot change when a run is resumed; start a new one for that")
+    # Native environments may have gone beyond the budget, which is then no new one.
+    if config.total_timesteps < min(checkpoint.step, saved.total_timesteps):
+        raise ConfigError(
+            f"total_timesteps: {config.total_timesteps} is less than the {checkpoint.step} steps already made"
+        )
     return config
 
 
-def _owner_or_branch(path: Path, checkpoint: Checkpoint) -> Path:
-    """Return the run that a checkpoint is the newest of, or a new run branched off it."""
-    owner = path.absolute().parent.parent
-    if (owner / "config.yaml").exists() and newest_checkpoint(owner / "checkpoints")[
-        0
-    ].path.name == path.name:
-        return owner
-    branch = (
-        owner.with_name(f"{owner.name}_from-{path.name}")
-        if (owner / "config.yaml").exists()
-        else path.absolute()
+def _asks_for_more(
+    config: ExperimentConfig[Any], saved: ExperimentConfig[Any], overrides: Sequence[str]
+) -> bool:
+    """Say whether a run that was stopped before the end of its budget should go on."""
+    if any(override.partition("=")[0].strip() == "total_timesteps" for override in overrides):
+        return True
+    return (config.total_timesteps, config.evaluation.stop_at) != (
+        saved.total_timesteps,
+        saved.evaluation.stop_at,
     )
-    branch = branch if branch != path.absolute() else branch.with_name(f"{path.name}-run")
+
+
+def _owner_or_branch(path: Path, lookup: SpecLookup, overrides: Sequence[str]) -> Path:
+    """Return the run that a checkpoint is the newest of, or a new run branched off it."""
+    path = path.absolute()
+    checkpoint = read_checkpoint(path)
+    owner = path.parent.parent
+    if not (owner / "config.yaml").exists():
+        branch = path.with_name(f"{path.name}-run")
+    elif newest_checkpoint(owner / "checkpoints")[0].path.name == path.name:
+        return owner
+    else:
+        branch = owner.with_name(f"{owner.name}_from-{path.name}")
     if branch.exists():
         raise ConfigError(f"{branch}: exists already; resume that one or remove it")
-    (branch / "checkpoints").mkdir(parents=True)
-    shutil.copytree(path, branch / "checkpoints" / f"step-{checkpoint.step:09d}")
-    log = owner / "metrics.jsonl"
-    if log.exists():
-        shutil.copyfile(log, branch / "metrics.jsonl")
+    _resumed_config(
+        branch / "config.yaml", checkpoint, lookup, overrides
+    )  # may refuse, before anything is written
+    copy_run(checkpoint, owner / "metrics.jsonl", branch)
     notice(f"branching off {path.name} into {branch}")
     return branch
 

@@ -1,0 +1,109 @@
+"""Saving while a run goes: a disk that refuses costs a warning, and the run only at the third time in a row."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import StorageError
+from rl_training.runtime.checkpoint import (
+    LATEST,
+    Checkpoint,
+    SaveFailed,
+    list_checkpoints,
+    read_hint,
+    retire,
+    save_checkpoint,
+    write_hint,
+)
+from rl_training.runtime.checkpoint_format import Tree, step_name
+from rl_training.runtime.console import notice
+from rl_training.runtime.folder import RunFolder
+from rl_training.runtime.storage import DISK
+
+MAX_FAILED_SAVES = 3
+
+
+class Saver:
+    """Puts checkpoints into one folder, names them and removes old ones."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+        self._failed = 0
+
+    def save(self, step: int, state: Callable[[], tuple[Tree, dict[str, Any]]], *, best: bool) -> Path | None:
+        """Save the tree and the info that ``state`` gives; return where, or none if the disk refused."""
+        try:
+            path = self._save(step, *state())
+        except (SaveFailed, OSError) as error:
+            self._failed += 1
+            if self._failed >= MAX_FAILED_SAVES:
+                raise StorageError(
+                    f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
+                ) from error
+            notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
+            return None
+        self._failed = 0
+        if best:
+            self.name_best(path)
+        self._retire(path)
+        return path
+
+    def name_best(self, path: Path) -> None:
+        """Let ``best`` point at a checkpoint; a failure costs a warning only."""
+        try:
+            write_hint(self.folder, "best", path)
+        except SaveFailed as error:
+            notice(f"warning: {error}; {path.name} itself is saved")
+
+    def _save(self, step: int, tree: Tree, info: dict[str, Any]) -> Path:
+        before = set(list_checkpoints(self.folder))
+        try:
+            return save_checkpoint(self.folder, step, tree, info)
+        except SaveFailed as error:
+            # The hint comes last: if only that failed, the checkpoint itself is complete.
+            new = [path for path in list_checkpoints(self.folder) if path not in before]
+            if not new or not str(error).startswith(f"{self.folder / LATEST}: "):
+                raise
+            notice(f"warning: {error}; {new[0].name} itself is saved")
+            return new[0]
+
+    def _retire(self, newest: Path) -> None:
+        best = read_hint(self.folder, "best")
+        try:
+            retire(self.folder, self._keep, {newest.name, *([best.name] if best else [])})
+        except SaveFailed as error:
+            notice(f"warning: {error}; training goes on")
+
+
+def copy_run(checkpoint: Checkpoint, log: Path, target: Path) -> None:
+    """Make a new run folder of a checkpoint and the log it belongs to, whole or not at all."""
+    # The name is the same at the next try, which so replaces what a kill has left.
+    partial = target.with_name(f".{target.name}.partial")
+    with RunFolder(partial) as folder:  # held against a second process that does the same
+        try:
+            shutil.rmtree(folder.checkpoints)
+            copy = folder.checkpoints / step_name(checkpoint.step)
+            copy.mkdir(parents=True)
+            for file in checkpoint.path.iterdir():
+                _copy_file(file, copy / file.name)
+            if log.exists():
+                _copy_file(log, folder.metrics)
+            for changed in (copy, folder.checkpoints, folder.path):
+                DISK.sync_folder(changed)
+            DISK.rename(partial, target)
+            DISK.sync_folder(target.parent)
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise StorageError(f"{target}: not made: {error.strerror or error}") from error
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with source.open("rb") as content, target.open("wb") as copy:
+        shutil.copyfileobj(content, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
