@@ -159,7 +159,7 @@ MALFORMED_TEXTS: dict[str, str | bytes] = {
     "half a character as a key": CARTPOLE + '"\\ud800": 1\n',
     "wrong algo": CARTPOLE.replace("algo: dqn", "algo: dqm"),
     "algo in capitals": CARTPOLE.replace("algo: dqn", "algo: DQN"),
-    "batch beyond the buffer": CARTPOLE.replace("batch_size: 64", "batch_size: 1M"),
+    "batch beyond the buffer": CARTPOLE.replace("batch_size: 128", "batch_size: 1M"),
     "words for a number": CARTPOLE.replace("50_000", "a lot"),
     "unit of another kind": CARTPOLE.replace("50_000", "5 GB"),
     "fraction of a step": CARTPOLE.replace("50_000", "0.5"),
