@@ -93,7 +93,7 @@ def measure(job: Job, turns: int) -> Turns:
         "network": {"hidden_sizes": job.hidden},
         "evaluation": {"frequency": 0, "final_episodes": 0},
         "checkpoint": {"frequency": 0},
-        "logging": {"tensorboard": False},
+        "logging": {"tensorboard": False, "csv": False, "frequency": total},  # the peer writes no log either
     }
     clock = Turns(peer, job.turn)
     with tempfile.TemporaryDirectory() as folder:

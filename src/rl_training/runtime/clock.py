@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,11 +40,11 @@ class Every:
 
     def rewind(self, steps: int) -> None:
         """Make the next multiple after ``steps`` the next one due."""
-        self._next = (steps // self.frequency + 1) * self.frequency if self.frequency else None
+        self.next = (steps // self.frequency + 1) * self.frequency if self.frequency else math.inf
 
     def due(self, steps: int) -> bool:
         """Return true once per multiple reached."""
-        if self._next is None or steps < self._next:
+        if steps < self.next:
             return False
         self.rewind(steps)
         return True

@@ -198,17 +198,21 @@ class Session:
         self._evaluation_due = False
         if self._stopped():
             return
+        due = min(log.next, evaluation.next, checkpoint.next)
         run.timer.lap("other")
         for _ in train(run):
             for hook in hooks:
                 hook(self)
             steps = clock.steps
-            if log.due(steps):
-                self._log_row()
-            saved = evaluation.due(steps) and self._evaluate_periodically()
-            if checkpoint.due(steps) and not saved:
-                self._save()
-            self.heed_signal()
+            if steps >= due:
+                if log.due(steps):
+                    self._log_row()
+                saved = evaluation.due(steps) and self._evaluate_periodically()
+                if checkpoint.due(steps) and not saved:
+                    self._save()
+                due = min(log.next, evaluation.next, checkpoint.next)
+            if self._guard.received is not None:
+                self.heed_signal()
             if self._stopped():
                 return
 
