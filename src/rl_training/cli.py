@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,7 +195,8 @@ def _train_seeds(
 
 
 def _report(result: TrainResult) -> None:
-    folder = _short(result.run_dir)
+    folder, program = _short(result.run_dir), _program()
+    tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
     if result.stop_reason:
         print(f"Stopped at step {result.steps}: {result.stop_reason}")
     speed = result.steps / max(result.seconds, 1e-9)
@@ -208,9 +210,19 @@ def _report(result: TrainResult) -> None:
     print(f"Folder  {folder}")
     print(f"Curve   {folder}/curve.png")
     print("Next")
-    print(f"  rl-training eval {folder}")
-    print(f"  rl-training resume {folder} total_timesteps={2 * result.steps}")
-    print(f"  tensorboard --logdir {folder}")
+    print(f"  {program} eval {folder}")
+    print(f"  {program} resume {folder} total_timesteps={2 * result.steps}")
+    print(f"  {tensorboard} --logdir {folder}")
+
+
+def _program() -> str:
+    """Return how this command line was called, so that what is printed can be typed as it is."""
+    called = Path(sys.argv[0])
+    if called.name != "rl-training":
+        return "python -m rl_training"
+    found = shutil.which("rl-training")
+    on_path = found is not None and Path(found).resolve() == called.resolve()
+    return "rl-training" if on_path else _short(called)
 
 
 def _short(path: Path) -> str:
