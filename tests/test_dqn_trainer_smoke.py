@@ -66,3 +66,17 @@ def test_train_dqn_refuses_another_algorithm(tmp_path: Path) -> None:
     config = load_config("dqn/cartpole").model_copy(update={"algo": "ppo"})
     with pytest.raises(ConfigError, match="not trained by train_dqn"):
         train_dqn(config, run_dir=tmp_path / "run")
+
+
+def test_schedules_follow_the_env_steps_of_the_run(tmp_path: Path) -> None:
+    config = load_config("dqn/cartpole", {**SMALL, "algo_kwargs.exploration_fraction": 0.5})
+    train_dqn(config, run_dir=tmp_path / "run", console=False)
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "train/n_updates" in row]
+    options = config.algo_kwargs
+    middle, last = rows[1], rows[-1]
+    assert middle["step"] == 400
+    assert middle["train/exploration_rate"] == pytest.approx(
+        1.0 + (options.exploration_final_eps - 1.0) * 400 / 600
+    )
+    assert last["train/exploration_rate"] == options.exploration_final_eps
+    assert last["train/learning_rate"] == pytest.approx(options.learning_rate_final)
