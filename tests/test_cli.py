@@ -234,3 +234,35 @@ def test_help_and_version_import_no_torch() -> None:
     code = "\n".join([*lines, "assert 'torch' not in sys.modules"])
     for words in (["--help"], ["--version"], ["list"], ["show", "dqn/cartpole"], ["train", "--help"]):
         subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, timeout=60)
+
+
+def test_a_folder_of_seeds_points_at_one_of_them(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "all" / "seed-3").mkdir(parents=True)
+    done = cli("eval", tmp_path / "all")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "seed-3" in done.err
+
+
+def test_resume_says_what_changes_from_here_on(cli: Callable[..., Any], tmp_path: Path) -> None:
+    cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", *TINY)
+    done = cli("resume", tmp_path / "run", "total_timesteps=700", "algo_kwargs.batch_size=32")
+    assert "changed from here on: algo_kwargs.batch_size\n" in done.err
+    again = cli("resume", tmp_path / "run")
+    assert "the budget is used up" in again.err
+    assert "changed" not in again.err
+
+
+def test_predict_without_an_observation_says_so(cli: Callable[..., Any], run_dir: Path) -> None:
+    assert "--obs: is missing" in cli("predict", run_dir).err
+
+
+def test_an_env_without_spaces_or_from_a_script_is_named(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spaceless_env.py").write_text("import gymnasium as gym\nclass Env(gym.Env): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = cli("train", "--config", "dqn/cartpole", "env.id=spaceless_env:Env")
+    assert (done.code, done.err) == (2, "error: env.id: 'spaceless_env:Env' has no observation_space\n")
+    done = cli("train", "--config", "dqn/cartpole", "env.id=__main__:Gone")
+    assert done.code == 2
+    assert "put it into a module" in done.err

@@ -125,6 +125,8 @@ def predict(
 ) -> None:
     """Print the action for an observation."""
     path, _ = _run_path(run, checkpoint, None)
+    if not obs:
+        raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
     try:
         values = json.loads(obs)
     except (ValueError, RecursionError):

@@ -133,6 +133,18 @@ def dump_yaml(config: ExperimentConfig[Any]) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the dotted keys whose values differ between two plain configs."""
+    changed: list[str] = []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            changed += changed_keys(old, new, f"{prefix}{key}.")
+        elif old != new:
+            changed.append(f"{prefix}{key}")
+    return changed
+
+
 def did_you_mean_key(wanted: str, data: Mapping[str, Any]) -> str:
     """Point at a misspelt key of ``data`` when ``wanted`` is missing."""
     near = did_you_mean(wanted, [str(key) for key in data])
@@ -153,6 +165,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], config_class: type
         return f"{key}: unknown key{hint}{more}"
     if first["type"] == "missing":
         return f"{key}: required key is missing{more}"
+    if first["type"] in {"model_type", "model_attributes_type"}:
+        message = "should be a mapping of keys to values"
     return f"{key}: {_short(first['input'])} is not allowed: {message}{more}"
 
 

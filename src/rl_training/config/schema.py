@@ -129,7 +129,7 @@ class EvaluationConfig(Model):
 class CheckpointConfig(Model):
     """When all state is saved, and how many saves are kept."""
 
-    frequency: CountOrZero = 25_000
+    frequency: CountOrZero = 10_000
     """Env steps between checkpoints; 0 saves only at the end of the run and on a signal."""
     keep: Count = 2
     """How many of the newest are kept; the best one is kept besides."""

@@ -33,9 +33,10 @@ def resolve(path: str, key: str) -> Any:
         for part in attribute.split("."):
             target = getattr(target, part)
     except AttributeError:
-        raise ConfigError(
-            f"{key}: module '{module_name}' has no '{attribute}'" + did_you_mean(attribute, dir(target))
-        ) from None
+        hint = did_you_mean(attribute, dir(target))
+        if module_name == "__main__" or "<" in attribute:
+            hint = "; what a script defines is not found again: put it into a module, or give it to load()"
+        raise ConfigError(f"{key}: module '{module_name}' has no '{attribute}'{hint}") from None
     except Exception as error:  # whatever a module does when it is imported
         raise ConfigError(f"{key}: '{path}': {type(error).__name__}: {error}") from error
     return target
@@ -53,6 +54,9 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
         raise _refused(config.id, error) from error
     if not isinstance(env, gym.Env):
         raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), gym.Space):
+            raise ConfigError(f"env.id: '{config.id}' has no {name}")
     for index, wrapper in enumerate(config.wrappers):
         key = f"env.wrappers.{index}"
         wrap = _wrapper(wrapper.id, key)

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
-from rl_training.config.loading import dump_yaml
+from rl_training.config.loading import changed_keys, dump_yaml
 from rl_training.envs import EnvFactory
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
@@ -107,9 +107,11 @@ class ExperimentManager:
             raise ConfigError(f"{path}: its config.yaml: {error}") from None
         total = self.config.total_timesteps
         wanted = self.config.model_copy(update={"seed": seed}).model_dump(mode="json")
-        key = _difference({**held.model_dump(mode="json"), "total_timesteps": total}, wanted)
-        if key is not None:
-            raise ConfigError(f"{path}: is of another experiment: {key} differs; choose another folder")
+        changed = changed_keys({**held.model_dump(mode="json"), "total_timesteps": total}, wanted)
+        if changed:
+            raise ConfigError(
+                f"{path}: is of another experiment: {changed[0]} differs; choose another folder"
+            )
         made = [parse_step_name(path.name) or (0, 0) for path in list_checkpoints(path / "checkpoints")]
         # Environments that come in a batch may overshoot the budget by less than one step of all of them.
         if made and made[0][0] >= total + self.config.env.num_envs:
@@ -236,14 +238,3 @@ class SeedFailed(RLTrainingError):
         reason = lines[-1] if lines and exit_code > 0 else f"ended with exit code {exit_code}"
         super().__init__(f"seed {seed}: {reason.removeprefix('error: ')}")
         self.exit_code = exit_code if exit_code > 0 else 1
-
-
-def _difference(held: Any, wanted: Any, key: str = "") -> str | None:
-    """Return the first dotted key in which two plain configs differ."""
-    if not isinstance(held, dict) or not isinstance(wanted, dict):
-        return None if held == wanted else key
-    for name in {**wanted, **held}:
-        below = _difference(held.get(name, ...), wanted.get(name, ...), f"{key}.{name}".lstrip("."))
-        if below is not None:
-            return below
-    return None

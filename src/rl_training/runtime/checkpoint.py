@@ -101,8 +101,10 @@ def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
             return read_checkpoint(path), refused
         except CheckpointError as error:  # noqa: PERF203 - each has to be tried on its own
             refused.append(str(error))
-    reason = f"; the newest one: {refused[0]}" if refused else ""
-    raise CheckpointError(f"{folder}: no checkpoint that verifies{reason}", details="\n".join(refused))
+    if not refused:
+        raise CheckpointError(f"{folder}: no checkpoint has been saved yet")
+    reason = f"no checkpoint that verifies; the newest one: {refused[0]}"
+    raise CheckpointError(f"{folder}: {reason}", details="\n".join(refused))
 
 
 def write_hint(folder: Path, name: str, target: Path, storage: Storage = DISK) -> None:

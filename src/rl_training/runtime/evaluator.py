@@ -15,7 +15,7 @@ from rl_training.errors import EnvError
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
 
-MAX_EPISODE_STEPS = 100_000
+MAX_EPISODE_STEPS = 27_000
 """Where an episode that does not end by itself is cut: a greedy policy may walk in circles for ever."""
 
 

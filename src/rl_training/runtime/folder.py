@@ -144,6 +144,9 @@ def locate(path: Path) -> tuple[Path, bool]:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     if not found:
         raise CheckpointError(f"{path}: no such run folder or checkpoint")
+    seeds = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir()) if path.is_dir() else []
+    if seeds:
+        raise CheckpointError(f"{path}: holds one run per seed; give one of them, such as {path / seeds[0]}")
     raise CheckpointError(
         f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"
     )

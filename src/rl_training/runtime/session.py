@@ -109,10 +109,11 @@ class Session:
                 lambda: stoppable and guard.received is not None,
             )
         except Abandoned:
-            self.heed_signal()
-            raise
+            pass  # for a signal, which is heeded below and not as an error of this one
         finally:
             run.timer.lap("evaluation")
+        self.heed_signal()
+        raise AssertionError("an evaluation was abandoned without a signal")
 
     def save(self) -> Path | None:
         """Save a checkpoint; a disk that refuses costs a warning, and the run only at the third time in a row."""

@@ -11,7 +11,7 @@ import torch
 
 from rl_training.algorithms.spec import AlgorithmSpec, NetworkFactory
 from rl_training.config import AlgorithmConfig, ExperimentConfig
-from rl_training.config.loading import apply_overrides, build_config, read_mapping
+from rl_training.config.loading import apply_overrides, build_config, changed_keys, read_mapping
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.runtime.callbacks import CallbackLike, StopOnThreshold, as_callbacks
@@ -118,6 +118,11 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
     before = checkpoint.tree["config"]["total_timesteps"]
     if before != config.total_timesteps:
         notice(f"total_timesteps {before} → {config.total_timesteps}: schedules stretch to the new budget")
+    changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
+    if set(changed) - {"total_timesteps"}:
+        notice(f"changed from here on: {', '.join(key for key in changed if key != 'total_timesteps')}")
+    if checkpoint.step >= config.total_timesteps:
+        notice("the budget is used up; total_timesteps=N goes further")
     if console:
         how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
         notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")
