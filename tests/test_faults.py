@@ -610,7 +610,7 @@ def test_the_lock_is_free_after_a_kill_also_with_subprocess_envs(cli: Cli, run: 
         ('{"obs": 1}', "obs: not an array of numbers"),
         ("[" * 70 + "]" * 70, "obs: not an array of numbers"),
         ("one two", "--obs: not valid JSON: 'one two'"),
-        ("", "--obs: not valid JSON: ''"),
+        ("", "--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'"),
         ("[0, 0, 0,", "--obs: not valid JSON: '[0, 0, 0,'"),
         ("[" * 100_000, "--obs: not valid JSON: '" + "[" * 60 + "'"),
     ],

@@ -121,7 +121,7 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
     changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
     if set(changed) - {"total_timesteps"}:
         notice(f"changed from here on: {', '.join(key for key in changed if key != 'total_timesteps')}")
-    if checkpoint.step >= config.total_timesteps:
+    if console and checkpoint.step >= config.total_timesteps:
         notice("the budget is used up; total_timesteps=N goes further")
     if console:
         how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
