@@ -75,7 +75,7 @@ def windows(life, n):
 
 
 def as_rows(folded):
-    obs, action, reward, discount, next_obs = folded
+    obs, action, reward, discount, next_obs, *_ = folded
     return [
         (tuple(o), int(a), float(r), float(d), tuple(s))
         for o, a, r, d, s in zip(obs, action, reward, discount, next_obs, strict=True)
@@ -93,6 +93,24 @@ def test_windows_equal_a_brute_force_loop_and_every_transition_heads_one(n, num_
     folder = make_folder(n, num_envs)
     rows = [row for step in interleave(lives, rng) for row in as_rows(folder.fold(step))]
     assert by_env(rows, num_envs) == [windows(life, n) for life in lives]
+
+
+@given(n=st.integers(1, 5), num_envs=st.integers(1, 4), seed=st.integers(0, 2**32))
+def test_a_window_carries_the_mask_of_its_own_next_obs(n, num_envs, seed):
+    rng = np.random.default_rng(seed)
+    folder = make_folder(n, num_envs)
+    for step in interleave([steps_of(env, 25, rng) for env in range(num_envs)], rng):
+        assert folder.fold(step)[5] is None
+    for step in interleave([steps_of(env, 25, rng) for env in range(num_envs)], rng):
+        step.next_mask = mask_of(step.next_obs)
+        *_, next_obs, next_mask = folder.fold(step)
+        assert next_mask.dtype == bool
+        assert np.array_equal(next_mask, mask_of(next_obs))
+
+
+def mask_of(obs):
+    """Eight actions, allowed or not as the binary digits of the moment and of the env say."""
+    return (obs[:, 1:].astype(int) * 4 + obs[:, :1].astype(int) >> np.arange(8)) % 2 == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -114,6 +132,18 @@ def test_an_ended_episode_leaves_nothing_behind(n, terminated, truncated, length
         assert next_obs == (0, head + m)
     after = folder.fold(together([0], [((0, 50), 0, 0.0, (0, 51), True, False)]))
     assert len(as_rows(after)) == 1
+
+
+def test_selected_rows_keep_all_their_columns():
+    life = steps_of(0, 4, np.random.default_rng(0))
+    step = together([0, 1, 2, 3], life)
+    keep = np.array([True, False, False, True])
+    assert step.select(keep).next_mask is None
+    step.next_mask = mask_of(step.next_obs)
+    some = step.select(keep)
+    assert some.env_ids.tolist() == [0, 3]
+    for column in ("obs", "action", "reward", "next_obs", "terminated", "truncated", "next_mask"):
+        assert np.array_equal(getattr(some, column), getattr(step, column)[keep])
 
 
 def test_a_full_ring_holds_the_newest_windows():

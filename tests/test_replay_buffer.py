@@ -196,3 +196,96 @@ def test_a_transition_takes_hardly_more_than_the_bytes_of_its_fields(
     fields = obs.nbytes + next_obs.nbytes + action.nbytes + 4 + 4
     assert fields <= buffer.bytes_per_transition <= 1.05 * fields
     assert buffer.storage.nbytes == 4 * buffer.bytes_per_transition
+
+
+# Action masks
+
+ACTIONS = 5
+
+
+def masks_of(ids) -> np.ndarray:
+    """A mask per number, telling it in binary."""
+    return (np.asarray(ids, np.int64)[:, None] >> np.arange(ACTIONS)) % 2 == 1
+
+
+def add_masked(buffer: ReplayBuffer, ids) -> None:
+    buffer.add(*numbered(ids), masks_of(ids))
+
+
+def assert_masks_follow_their_rows(batch: Batch) -> None:
+    assert batch.next_mask.dtype == torch.bool
+    assert np.array_equal(batch.next_mask.numpy(), masks_of(ids_in(batch)))
+
+
+@given(capacity=st.integers(1, 8), counts=st.lists(st.integers(0, 20), min_size=1, max_size=8))
+def test_masks_follow_their_rows_around_the_ring(capacity, counts):
+    buffer = ReplayBuffer(capacity, (2,), rng=np.random.default_rng(0))
+    for start, count in zip(np.cumsum([0, *counts]), counts, strict=False):
+        add_masked(buffer, range(start, start + count))
+        assert_masks_follow_their_rows(buffer.gather(np.arange(len(buffer))))
+    if len(buffer):
+        assert_masks_follow_their_rows(buffer.sample(32))
+
+
+def test_masks_take_no_memory_until_there_is_one(monkeypatch):
+    buffer = filled(4)
+    assert buffer.gather(np.arange(4)).next_mask is None
+    assert "next_masks" not in buffer.state_dict()
+    monkeypatch.setattr("rl_training.data.memory.available_memory", lambda: 10)
+    with pytest.raises(ConfigError, match="buffer_size: 10 transitions"):
+        add_masked(buffer, [4])
+    assert contents(buffer) == [0, 1, 2, 3]
+
+
+def test_rows_without_a_mask_allow_every_action():
+    buffer = filled(4)
+    add_masked(buffer, [4, 5])
+    expected = np.concatenate([np.ones((4, ACTIONS), bool), masks_of([4, 5])])
+    assert np.array_equal(buffer.gather(np.arange(6)).next_mask.numpy(), expected)
+    add_masked(buffer, range(6, 10))
+    buffer.add(*numbered(range(10, 17)))
+    expected = np.concatenate([np.ones((7, ACTIONS), bool), masks_of([7, 8, 9])])
+    assert np.array_equal(buffer.gather(np.arange(10)).next_mask.numpy(), expected)
+
+
+@pytest.mark.parametrize("count", [0, 4, 10, 17])
+def test_masks_are_restored_exactly(count):
+    original, restored = (ReplayBuffer(10, (2,), rng=np.random.default_rng(7)) for _ in range(2))
+    add_masked(original, range(count))
+    state = original.state_dict()
+    as_read = {"next_masks": torch.from_numpy(state["next_masks"].copy())}  # as a checkpoint gives it
+    restored.load_state_dict({**copy.deepcopy(state), **as_read})
+    for start in (18, 21, 28):
+        for buffer in (original, restored):
+            add_masked(buffer, range(start, start + 3))
+        batch = restored.sample(16)
+        assert_masks_follow_their_rows(batch)
+        assert ids_in(batch) == ids_in(original.sample(16))
+
+
+def test_a_state_without_masks_takes_them_away():
+    buffer = ReplayBuffer(10, (2,))
+    add_masked(buffer, range(4))
+    buffer.load_state_dict(filled(4).state_dict())
+    assert buffer.gather(np.arange(4)).next_mask is None
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [torch.ones(4, ACTIONS), torch.ones(3, ACTIONS, dtype=torch.bool), torch.ones(4, dtype=torch.bool)],
+    ids=["dtype", "rows", "dimensions"],
+)
+def test_masks_that_do_not_fit_are_refused(masks):
+    buffer = filled(4)
+    with pytest.raises(CheckpointError, match=r"masks are .*, not bool with 4 rows"):
+        buffer.load_state_dict({**buffer.state_dict(), "next_masks": masks})
+    assert contents(buffer) == [0, 1, 2, 3]
+    assert buffer.gather(np.arange(4)).next_mask is None
+
+
+def test_the_whole_batch_goes_to_the_device():
+    buffer = ReplayBuffer(4, (2,), device="meta")
+    add_masked(buffer, range(4))
+    batch = buffer.sample(3)
+    tensors = (batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs, batch.next_mask)
+    assert [tensor.device.type for tensor in tensors] == ["meta"] * 6

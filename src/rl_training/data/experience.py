@@ -39,20 +39,24 @@ class ReplayExperience:
             self.buffer.add(*folded)
 
     def batches(self, env_steps: int) -> Iterator[Batch]:
-        """Yield the batches that are due after ``env_steps`` environment steps."""
+        """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
         # Rounds are counted from step to step, so that a resumed run with another cadence owes nothing of old.
         rounds = self._rounds(env_steps) - self._rounds(self._env_steps)
         self._env_steps = env_steps
         if rounds <= 0 and not self._owed:
-            return
+            return iter(())
         self._owed += rounds * self._gradient_steps
-        if len(self.buffer):
-            due, self._owed = self._owed, 0
-            for _ in range(due):
-                yield self.buffer.sample(self._batch_size)
+        if not len(self.buffer):
+            return iter(())
+        due, self._owed = self._owed, 0
+        return (self._sample() for _ in range(due))
+
+    def _sample(self) -> Batch:
+        return self.buffer.sample(self._batch_size)
 
     def _rounds(self, env_steps: int) -> int:
-        return max(env_steps - self._learning_starts, 0) // self._train_freq
+        after = env_steps - self._learning_starts
+        return after // self._train_freq if after > 0 else 0
 
     def feedback(self, batch: Batch, priorities: Any) -> None:
         """Uniform replay has no use for what an update found out about its batch."""

@@ -11,8 +11,8 @@ from rl_training.data.transitions import Transitions
 from rl_training.errors import CheckpointError
 from rl_training.spaces import Array
 
-Folded = tuple[Array, Array, Array, Array, Array]
-"""obs, action, reward, discount, next_obs, each with one leading dimension."""
+Folded = tuple[Array, Array, Array, Array, Array, Array | None]
+"""obs, action, reward, discount, next_obs, next_mask, each with one leading dimension; masks only if given."""
 
 
 class NStepFolder:
@@ -46,7 +46,7 @@ class NStepFolder:
         if self.n == 1:
             dead = np.count_nonzero(step.terminated)
             discount = self.gamma * ~step.terminated if dead else self._full[: len(step)]
-            return step.obs, step.action, step.reward, discount, step.next_obs
+            return step.obs, step.action, step.reward, discount, step.next_obs, step.next_mask
         envs = step.env_ids
         newest = self._open[envs]
         self._obs[envs, newest] = step.obs
@@ -69,6 +69,7 @@ class NStepFolder:
             self._reward[source, slot],
             discount,
             step.next_obs[row],
+            None if step.next_mask is None else step.next_mask[row],
         )
         self._drop_closed(envs, opened, ended)
         return folded

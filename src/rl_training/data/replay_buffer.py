@@ -47,10 +47,16 @@ class ReplayBuffer:
         require_memory(capacity, row.itemsize, "algo_kwargs.buffer_size")
         self.capacity = capacity
         self.device = torch.device(device)
+        self._on_cpu = self.device.type == "cpu"
         self.bytes_per_transition = row.itemsize
         self._rng = rng if rng is not None else np.random.default_rng()
         self._rows = np.zeros(capacity, row)  # pages are only taken once written
-        self._fields: dict[str, Array] = {name: self._rows[name] for name, _, _ in fields}
+        # Plain bytes are gathered faster than rows of fields.
+        self._raw = self._rows.view(f"V{row.itemsize}")
+        self._obs, self._next_obs = self._rows["obs"], self._rows["next_obs"]
+        self._action, self._reward = self._rows["action"], self._rows["reward"]
+        self._discount = self._rows["discount"]
+        self._masks: Array | None = None  # [capacity, A] bool, made when the first mask comes
         self._next = 0
         self._size = 0
 
@@ -62,31 +68,49 @@ class ReplayBuffer:
         """The ring as a tensor [capacity, bytes per transition] that shares its memory."""
         return torch.from_numpy(self._rows.view(np.uint8).reshape(self.capacity, -1))
 
-    def add(self, obs: Array, action: Array, reward: Array, discount: Array, next_obs: Array) -> None:
-        """Append N transitions given as arrays with a leading dimension N, overwriting the oldest."""
-        count = len(reward)
-        if count > self.capacity:
-            keep = slice(count - self.capacity, None)
-            obs, action, reward, discount, next_obs = (
-                obs[keep],
-                action[keep],
-                reward[keep],
-                discount[keep],
-                next_obs[keep],
-            )
-            count = self.capacity
-        end = self._next + count
-        where: Any = (
-            slice(self._next, end) if end <= self.capacity else np.arange(self._next, end) % self.capacity
-        )
-        fields = self._fields
-        fields["obs"][where] = obs
-        fields["next_obs"][where] = next_obs
-        fields["action"][where] = action
-        fields["reward"][where] = reward
-        fields["discount"][where] = discount
-        self._next = end % self.capacity
-        self._size = min(self._size + count, self.capacity)
+    def add(
+        self,
+        obs: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        next_obs: Array,
+        next_mask: Array | None = None,
+    ) -> None:
+        """Append N transitions given as arrays with a leading dimension N, overwriting the oldest.
+
+        ``next_mask`` [N, A] says which actions are allowed in ``next_obs``; none means all of them.
+        """
+        capacity, count, start = self.capacity, len(reward), self._next
+        if count > capacity:
+            newest = slice(count - capacity, None)
+            obs, action, reward, discount = obs[newest], action[newest], reward[newest], discount[newest]
+            next_obs, next_mask = next_obs[newest], None if next_mask is None else next_mask[newest]
+            # The k-th transition ever added lies at k % capacity, also where others were skipped.
+            count, start = capacity, (start + count) % capacity
+        end = start + count
+        where: Any = slice(start, end) if end <= capacity else np.arange(start, end) % capacity
+        self._obs[where] = obs
+        self._next_obs[where] = next_obs
+        self._action[where] = action
+        self._reward[where] = reward
+        self._discount[where] = discount
+        if next_mask is not None or self._masks is not None:
+            self._write_masks(where, next_mask)
+        self._next = end if end < capacity else end - capacity
+        if self._size < capacity:
+            self._size = min(self._size + count, capacity)
+
+    def _write_masks(self, where: Any, next_mask: Array | None) -> None:
+        """Store masks beside the rows ``where``; all that were written without one allow every action."""
+        if self._masks is None:
+            assert next_mask is not None
+            self._masks = self._make_masks(next_mask.shape[1])
+        self._masks[where] = True if next_mask is None else next_mask
+
+    def _make_masks(self, num_actions: int) -> Array:
+        require_memory(self.capacity, num_actions, "algo_kwargs.buffer_size")
+        return np.ones((self.capacity, num_actions), bool)
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions uniformly, as tensors on the buffer's device."""
@@ -96,19 +120,38 @@ class ReplayBuffer:
 
     def gather(self, indices: Array) -> Batch:
         """Return the transitions at ``indices`` as tensors on the buffer's device."""
-        rows = self._rows.take(indices)
-        fields = {name: torch.from_numpy(rows[name]) for name in self._fields}
-        if self.device.type != "cpu":
-            fields = {name: value.to(self.device) for name, value in fields.items()}
-        return Batch(**fields, indices=indices)
+        rows = self._raw.take(indices).view(self._rows.dtype)
+        tensor = torch.from_numpy
+        batch = Batch(
+            tensor(rows["obs"]),
+            tensor(rows["action"]),
+            tensor(rows["reward"]),
+            tensor(rows["discount"]),
+            tensor(rows["next_obs"]),
+            None,
+            indices,
+            None if self._masks is None else tensor(self._masks.take(indices, 0)),
+        )
+        return batch if self._on_cpu else self._moved(batch)
+
+    def _moved(self, batch: Batch) -> Batch:
+        """Bring the tensors of a batch to the buffer's device."""
+        for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "next_mask"):
+            tensor = getattr(batch, name)
+            if tensor is not None:
+                setattr(batch, name, tensor.to(self.device))
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return the written rows and the position of the ring (the random stream belongs to its owner)."""
-        return {"rows": self.storage[: self._size], "next": self._next, "capacity": self.capacity}
+        state = {"rows": self.storage[: self._size], "next": self._next, "capacity": self.capacity}
+        if self._masks is not None:
+            state["next_masks"] = self._masks[: self._size]
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state of a buffer with the same capacity and fields."""
-        rows, position = state["rows"], int(state["next"])
+        rows, position, masks = state["rows"], int(state["next"]), state.get("next_masks")
         if state["capacity"] != self.capacity:
             raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
         if rows.dtype != torch.uint8 or rows.ndim != 2 or rows.shape[1] != self.bytes_per_transition:
@@ -122,5 +165,11 @@ class ReplayBuffer:
             raise CheckpointError(
                 f"replay: {size} rows and position {position} do not fit capacity {self.capacity}"
             )
+        masks = None if masks is None else np.asarray(masks)
+        if masks is not None and (masks.dtype != bool or masks.ndim != 2 or len(masks) != size):
+            raise CheckpointError(f"replay: masks are {masks.dtype}{masks.shape}, not bool with {size} rows")
+        self._masks = None if masks is None else self._make_masks(masks.shape[1])
+        if self._masks is not None:
+            self._masks[:size] = masks
         self.storage[:size] = rows
         self._size, self._next = size, position

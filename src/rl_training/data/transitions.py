@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -23,9 +23,17 @@ class Transitions:
     next_obs: Array  # [N, *obs]
     terminated: Array  # [N] bool
     truncated: Array  # [N] bool
+    next_mask: Array | None = (
+        None  # [N, A] bool, the actions allowed in next_obs; none if the envs give no masks
+    )
 
     def __len__(self) -> int:
         return len(self.env_ids)
+
+    def select(self, keep: Array) -> Transitions:
+        """Return the rows that ``keep`` [N] says, in a new object."""
+        columns = (getattr(self, field.name) for field in fields(self))
+        return Transitions(*(None if column is None else column[keep] for column in columns))
 
 
 @dataclass(slots=True)
@@ -42,4 +50,5 @@ class Batch:
     discount: torch.Tensor  # [B] float32
     next_obs: torch.Tensor  # [B, *obs]
     weight: torch.Tensor | None = None  # [B] importance weights, none for uniform replay
-    indices: Array | None = None  # [B] where the rows lie in the buffer
+    indices: Array | None = None  # [B] the buffer's own names for the rows
+    next_mask: torch.Tensor | None = None  # [B, A] bool, the actions allowed in next_obs; none: all
