@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -32,8 +32,16 @@ class Transitions:
 
     def select(self, keep: Array) -> Transitions:
         """Return the rows that ``keep`` [N] says, in a new object."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        return Transitions(*(None if column is None else column[keep] for column in columns))
+        return Transitions(
+            self.env_ids[keep],
+            self.obs[keep],
+            self.action[keep],
+            self.reward[keep],
+            self.next_obs[keep],
+            self.terminated[keep],
+            self.truncated[keep],
+            None if self.next_mask is None else self.next_mask[keep],
+        )
 
 
 @dataclass(slots=True)
