@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_training.data.n_step import NStepFolder
+from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.transitions import Batch, Transitions
 
@@ -80,3 +81,55 @@ class ReplayExperience:
         self._folder.load_state_dict(state["n_step"])
         self._env_steps = int(state["env_steps"])
         self._owed = int(state["owed"])
+
+
+class PrioritizedExperience(ReplayExperience):
+    """Replay by priorities that the updates feed back.
+
+    The exponent of the weights moves in a straight line from ``beta`` at the first env step to ``beta_final``
+    at ``total_timesteps``: a function of the env steps, so there is nothing of it to save.
+    """
+
+    buffer: PrioritizedReplayBuffer
+
+    def __init__(
+        self,
+        buffer: PrioritizedReplayBuffer,
+        folder: NStepFolder,
+        *,
+        beta: float,
+        beta_final: float,
+        total_timesteps: int,
+        batch_size: int,
+        learning_starts: int,
+        train_freq: int,
+        gradient_steps: int,
+    ) -> None:
+        super().__init__(
+            buffer,
+            folder,
+            batch_size=batch_size,
+            learning_starts=learning_starts,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+        )
+        for name, value in (("beta", beta), ("beta_final", beta_final)):
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} must be from 0 to 1, got {value}")
+        self._beta, self._beta_final, self._total_timesteps = beta, beta_final, total_timesteps
+
+    @property
+    def beta(self) -> float:
+        """The exponent of the weights at this point of the run."""
+        if self._env_steps >= self._total_timesteps:
+            return self._beta_final
+        return self._beta + (self._beta_final - self._beta) * (self._env_steps / self._total_timesteps)
+
+    def _sample(self) -> Batch:
+        return self.buffer.sample(self._batch_size, self.beta)
+
+    def feedback(self, batch: Batch, priorities: Any) -> None:
+        """Give the transitions of a batch the priorities [B] that the update found."""
+        if batch.indices is None or priorities is None:
+            raise ValueError("prioritized replay needs a priority per sample from every update")
+        self.buffer.update_priorities(batch.indices, priorities)

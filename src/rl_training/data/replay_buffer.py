@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ class ReplayBuffer:
     Each transition is one packed row of a byte tensor, so that sampling is a single gather whatever the
     number of fields; observations keep their own dtype (``uint8`` images stay ``uint8``).
     """
+
+    _extra_bytes = 0.0
+    """What a subclass keeps beside each packed row."""
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class ReplayBuffer:
         # Widest first, so that alignment wastes at most a few bytes at the end of a row.
         fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)
         row = np.dtype(fields, align=True)
-        require_memory(capacity, row.itemsize, "algo_kwargs.buffer_size")
+        require_memory(capacity, ceil(row.itemsize + self._extra_bytes), "algo_kwargs.buffer_size")
         self.capacity = capacity
         self.device = torch.device(device)
         self._on_cpu = self.device.type == "cpu"
