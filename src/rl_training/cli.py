@@ -120,6 +120,9 @@ def predict(
     run: RunArgument = None,
     checkpoint: CheckpointOption = None,
     obs: Annotated[str, typer.Option(help="One observation or a batch, as JSON: '[0.1, 0, 0, 0]'.")] = "",
+    action_mask: Annotated[
+        str, typer.Option(help="Which actions are allowed, as JSON: '[1, 0]'; for a batch, a list of these.")
+    ] = "",
     best: BestOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,13 +130,11 @@ def predict(
     path, _ = _run_path(run, checkpoint, None)
     if not obs:
         raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
-    try:
-        values = json.loads(obs)
-    except (ValueError, RecursionError):
-        raise ConfigError(f"--obs: not valid JSON: {obs[:60]!r}") from None
+    values = _json(obs, "--obs")
+    mask = _json(action_mask, "--action-mask") if action_mask else None
     from rl_training.experiment import registry
 
-    action = registry.predict(path, values, best=best).tolist()
+    action = registry.predict(path, values, best=best, action_mask=mask).tolist()
     print(json.dumps({"action": action}) if as_json else action)
 
 
@@ -165,6 +166,13 @@ def show(
     from rl_training.experiment.configs import load_config
 
     print(dump_yaml(load_config(config, overrides or [])), end="")
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{option}: not valid JSON: {text[:60]!r}") from None
 
 
 def _run_path(

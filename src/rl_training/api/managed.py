@@ -102,10 +102,18 @@ class ManagedAlgorithm:
         return self._trained(registry.resume(self._resume_path(), overrides=overrides, **options))
 
     def predict(
-        self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        action_mask: Any = None,
     ) -> tuple[Any, Any]:
-        """Return ``(action, state)`` for one raw observation or a batch."""
-        return self._trained_policy.predict(obs, state, episode_start, deterministic)
+        """Return ``(action, state)`` for one raw observation or a batch.
+
+        ``action_mask`` [A], or [N, A] for a batch, is true where an action is allowed.
+        """
+        return self._trained_policy.predict(obs, state, episode_start, deterministic, action_mask)
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None) -> Evaluation:
         """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""

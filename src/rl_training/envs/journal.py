@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.masks import checked_mask, maskable_actions
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
 
@@ -39,7 +40,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Gives each episode its own seed and remembers (seed, actions), from which the state can be rebuilt.
 
     Whatever the environment returns is checked against its spaces
-    here, so that nothing malformed gets further; whatever it raises becomes a one-line ``EnvError``.
+    here, so that nothing malformed gets further; whatever it raises becomes a one-line ``EnvError``. An
+    ``action_mask`` in its infos comes out as bools [A].
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: EpisodeSeeds) -> None:
@@ -50,9 +52,12 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._shape = self._obs_space.shape
         self._dtype = self._obs_space.dtype
         self._is_float = self._dtype is not None and np.issubdtype(self._dtype, np.floating)
+        self._is_short = self._shape is not None and len(self._shape) == 1 and self._shape[0] <= 16
         self.episode_seed: int | None = None
         self.episode_step = 0
         self._actions: list[Any] = []
+        self._num_actions = maskable_actions(self._own_action_space)
+        self._mask: Array | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -64,6 +69,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         try:
             obs, info = self.env.reset(seed=self.episode_seed, options=options)
             obs = np.asarray(obs)
+            self._mask = self._checked_mask(info, over=False) if info else None
         except EnvError:
             raise
         except Exception as error:
@@ -75,7 +81,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise self._wrong(
                 "the spaces", f"{self._obs_space}, {self._own_action_space} as at the start", "others"
             )
-        return self._checked(obs), info
+        return self._checked(obs), info if self._mask is None else {**info, "action_mask": self._mask}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step, journal the action, and check the result."""
@@ -86,6 +92,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             obs, reward, terminated, truncated, info = self.env.step(action)
             obs, reward = np.asarray(obs), float(reward)
             terminated, truncated = bool(terminated), bool(truncated)
+            self._mask = self._checked_mask(info, over=terminated) if info else None
         except EnvError:
             raise
         except Exception as error:
@@ -93,7 +100,13 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not abs(reward) <= MAX_REWARD:  # NaN is not, either
             expected = f"at most {MAX_REWARD:g}" if math.isfinite(reward) else "a finite number"
             raise self._wrong("reward", expected, reward)
+        if self._mask is not None:
+            info = {**info, "action_mask": self._mask}
         return self._checked(obs), reward, terminated, truncated, info
+
+    def action_mask(self) -> Array | None:
+        """Return which actions [A] the current observation allows, or none if the environment did not say."""
+        return self._mask
 
     def journal(self) -> dict[str, Any] | None:
         """Return (episode seed, actions so far) as arrays, or ``None`` if the episode outgrew the journal."""
@@ -124,14 +137,27 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise self._wrong("observation shape", self._shape, obs.shape)
         if obs.dtype is not self._dtype and obs.dtype != self._dtype:
             raise self._wrong("observation dtype", self._dtype, obs.dtype)
-        # The dot product is the cheapest test that a NaN or infinity cannot pass; it may overflow by itself.
-        if self._is_float:
-            flat = obs if obs.ndim == 1 else obs.ravel()
-            if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
-                raise self._wrong(
-                    "observation", "finite numbers", f"{int((~np.isfinite(flat)).sum())} NaN or infinite"
-                )
+        if self._is_float and not math.isfinite(self._total(obs)):
+            wrong = int((~np.isfinite(obs)).sum())
+            if wrong:
+                raise self._wrong("observation", "finite numbers", f"{wrong} NaN or infinite")
         return obs
+
+    def _total(self, obs: Array) -> float:
+        """Return the cheapest number that a NaN or infinity would spoil; it may also overflow by itself."""
+        if self._is_short:
+            return float(sum(obs.tolist()))
+        flat = obs.ravel()
+        return float(flat.dot(flat))
+
+    def _checked_mask(self, info: dict[str, Any], *, over: bool) -> Array | None:
+        given = info.get("action_mask") if self._num_actions else None
+        if given is None:
+            return None
+        try:
+            return checked_mask(given, self._num_actions, over=over)
+        except EnvError as error:
+            raise EnvError(f"{error} {self._where()}") from None
 
     def _where(self) -> str:
         return f"(episode seed {self.episode_seed}, step {self.episode_step})"

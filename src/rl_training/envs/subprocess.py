@@ -26,6 +26,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
+from rl_training.envs.masks import add_mask, maskable_actions
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
 
@@ -88,21 +89,33 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
             seed = [None] * self.num_envs
         elif isinstance(seed, int):
             seed = [seed + index for index in range(self.num_envs)]
-        self._exchange("reset", [(one, options) for one in seed], self._reset_timeout)
-        return self._observations.copy(), {}
+        masks = self._exchange("reset", [(one, options) for one in seed], self._reset_timeout)
+        return self._observations.copy(), self._with_masks({}, masks)
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step every sub-env; one that ends is reset at once, its last obs in ``infos["final_obs"]``."""
+        """Step every sub-env; one that ends is reset at once, its last obs in ``infos["final_obs"]``.
+
+        Masks that sub-envs give are in ``infos["action_mask"]`` [N, A], for a last obs in ``final_info`` of it.
+        """
         # Gymnasium's single environments take a plain int for a discrete action.
         discrete = self.single_action_space.shape == ()
         singles = actions.tolist() if discrete else iterate(self.action_space, actions)
         replies = self._exchange("step", [(action,) for action in singles], self._step_timeout)
         infos: dict[str, Any] = {}
-        for index, (_, _, _, final_obs) in enumerate(replies):
-            if final_obs is not None:
-                infos = self._add_info(infos, {"final_obs": final_obs}, index)
-        rewards, terminated, truncated, _ = zip(*replies, strict=True)
+        rewards, terminated, truncated, final_obs, masks, final_masks = zip(*replies, strict=True)
+        for index, last in enumerate(final_obs):
+            if last is not None:
+                infos = self._add_info(infos, {"final_obs": last}, index)
+        infos = self._with_masks(infos, masks)
+        if final_info := self._with_masks({}, final_masks):
+            infos["final_info"] = final_info
         return self._observations.copy(), np.array(rewards), np.array(terminated), np.array(truncated), infos
+
+    def _with_masks(self, infos: dict[str, Any], masks: Sequence[Array | None]) -> dict[str, Any]:
+        for index, mask in enumerate(masks):
+            if mask is not None:
+                add_mask(infos, mask, index, self.num_envs)
+        return infos
 
     def call_each(
         self, name: str, args: Sequence[tuple[Any, ...]] | None = None, *, timeout: float | None = None
@@ -234,6 +247,7 @@ class _Worker:
         self._index = index
         self._env: _Env = gym.Env()  # A stand-in that knows no episode, for errors before there is an env.
         self._obs: Array = np.empty(())
+        self._maskable = False
 
     def serve(self) -> None:
         """Answer requests until the parent says to close, or is gone."""
@@ -251,28 +265,33 @@ class _Worker:
 
     def start(self) -> tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]:
         self._env = env = self._env_fn()
+        self._maskable = maskable_actions(env.action_space) > 0
         return env.observation_space, env.action_space, env.metadata, env.render_mode
 
     def attach(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._obs = _map(self._memory, shape, dtype)[self._index, ...]
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        obs, _ = self._env.reset(seed=seed, options=options)
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Array | None:
+        obs, info = self._env.reset(seed=seed, options=options)
         self._publish(obs)
+        return self._mask_in(info)
 
-    def step(self, action: Any) -> tuple[float, bool, bool, Array | None]:
-        obs, reward, terminated, truncated, _ = self._env.step(action)
+    def step(self, action: Any) -> tuple[float, bool, bool, Array | None, Array | None, Array | None]:
+        obs, reward, terminated, truncated, info = self._env.step(action)
         self._publish(obs)
-        final_obs: Array | None = None
+        mask, final_obs, final_mask = self._mask_in(info), None, None
         if terminated or truncated:
             # A copy, because the env may write the next episode's first obs into the same array.
-            final_obs = self._obs.copy()
+            final_obs, final_mask = self._obs.copy(), mask
             self._pipe.send((_RESETTING, None))
-            self.reset()
-        return float(reward), bool(terminated), bool(truncated), final_obs
+            mask = self.reset()
+        return float(reward), bool(terminated), bool(truncated), final_obs, mask, final_mask
 
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         return self._env.get_wrapper_attr(name)(*args)
+
+    def _mask_in(self, info: dict[str, Any]) -> Array | None:
+        return info.get("action_mask") if info and self._maskable else None
 
     def _publish(self, obs: Any) -> None:
         # An assignment would broadcast a wrong shape, and cut floats down to integers, without a word.

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from rl_training.envs.masks import add_mask, maskable_actions
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
 
@@ -17,7 +18,8 @@ from rl_training.spaces import Array
 class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     """A lean ``SAME_STEP`` vector environment.
 
-    Its infos hold ``final_obs``, the last observation of each episode that ended, and nothing else: what other
+    Its infos hold ``final_obs``, the last observation of each episode that ended, ``action_mask`` [N, A] where
+    an environment gives one (that of a last observation in ``final_info``), and nothing else: what other
     environments put into theirs need not fit together.
     """
 
@@ -33,6 +35,9 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._dtype = first.observation_space.dtype
         self._shape = (self.num_envs, *(first.observation_space.shape or ()))
         self._discrete = first.action_space.shape == ()
+        self._maskable = maskable_actions(first.action_space) > 0
+        self._none_ended = np.zeros(self.num_envs, np.bool_)
+        self._none_ended.flags.writeable = False  # steps share it
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -44,35 +49,45 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             else seed
         )
         obs = np.empty(self._shape, self._dtype)
+        infos: dict[str, Any] = {}
         for i, env in enumerate(self.envs):
             try:
-                obs[i], _ = env.reset(seed=seeds[i], options=options)
-            except EnvError as error:  # noqa: PERF203 - each is to be named by its index
+                obs[i], info = env.reset(seed=seeds[i], options=options)
+            except EnvError as error:
                 raise _named(i, error) from error
-        return obs, {}
+            if info and (mask := self._mask_in(info)) is not None:
+                add_mask(infos, mask, i, self.num_envs)
+        return obs, infos
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step every environment, starting a new episode at once where one ended."""
-        count = self.num_envs
         obs = np.empty(self._shape, self._dtype)
-        reward = np.empty(count)
-        terminated = np.empty(count, np.bool_)
-        truncated = np.empty(count, np.bool_)
+        reward = np.empty(self.num_envs)
+        terminated = truncated = self._none_ended
         infos: dict[str, Any] = {}
         # Gymnasium's single environments take a plain int for a discrete action.
         listed: Any = actions.tolist() if self._discrete else actions
         for i, env in enumerate(self.envs):
             try:
-                last, gain, dead, cut, _ = env.step(listed[i])
-                reward[i], terminated[i], truncated[i] = gain, dead, cut
+                last, reward[i], dead, cut, info = env.step(listed[i])
                 if dead or cut:
+                    if terminated is self._none_ended:
+                        terminated, truncated = terminated.copy(), truncated.copy()
+                    terminated[i], truncated[i] = dead, cut
                     # A copy, because the env may write the next episode's first obs into the same array.
                     infos = self._add_info(infos, {"final_obs": last.copy()}, i)
-                    last, _ = env.reset()
+                    if info and (mask := self._mask_in(info)) is not None:
+                        add_mask(infos.setdefault("final_info", {}), mask, i, self.num_envs)
+                    last, info = env.reset()
             except EnvError as error:
                 raise _named(i, error) from error
             obs[i] = last
+            if info and (mask := self._mask_in(info)) is not None:
+                add_mask(infos, mask, i, self.num_envs)
         return obs, reward, terminated, truncated, infos
+
+    def _mask_in(self, info: dict[str, Any]) -> Array | None:
+        return info.get("action_mask") if self._maskable else None
 
     def call_each(self, name: str, args: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
         """Call a method of every environment, each with its own arguments."""

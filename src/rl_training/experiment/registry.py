@@ -102,9 +102,11 @@ def evaluate(
     return evaluate_policy(policy, config, count, seed=seed)
 
 
-def predict(path: str | Path, obs: Any, *, best: bool = False, deterministic: bool = True) -> Any:
+def predict(
+    path: str | Path, obs: Any, *, best: bool = False, deterministic: bool = True, action_mask: Any = None
+) -> Any:
     """Return the action of a run or a checkpoint for one raw observation or a batch."""
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
     policy, _ = load_policy(load_checkpoint(Path(path), best=best), get)
-    return policy.predict(obs, deterministic=deterministic)[0]
+    return policy.predict(obs, deterministic=deterministic, action_mask=action_mask)[0]

@@ -13,11 +13,12 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Transitions
+from rl_training.envs.masks import add_mask, checked_masks
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError
 from rl_training.runtime.timing import Timer
-from rl_training.spaces import ActionSpec, Array
+from rl_training.spaces import ActionSpec, Array, DiscreteActions
 
 _OWN = (SyncVectorEnv, SubprocessVectorEnv)  # vector environments whose members keep a journal
 
@@ -29,7 +30,8 @@ class Collector:
     """Asks the algorithm for actions, steps the environments, and emits what really happened.
 
     Every row of the result is one environment step: ``next_obs`` is the observation that the action led to,
-    never that of the next episode, and the row that ``NEXT_STEP`` autoreset makes up is left out.
+    never that of the next episode, and the row that ``NEXT_STEP`` autoreset makes up is left out. Where the
+    environments say which actions they allow, the algorithm is told, and ``next_mask`` belongs to ``next_obs``.
     """
 
     def __init__(
@@ -44,34 +46,41 @@ class Collector:
         self._actions = actions
         self._timer = timer if timer is not None else Timer()
         self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._next_step = self._mode is AutoresetMode.NEXT_STEP
+        self._maskable = actions.n if isinstance(actions, DiscreteActions) else 0
         count = envs.num_envs
         self._own = isinstance(envs, _OWN)
         self._all = np.arange(count)
         self._obs: Array | None = None
+        self._mask: Array | None = None  # [N, A] bool, the actions allowed in these; none: all
         self._carry: Any = None
         self._resetting = np.zeros(count, np.bool_)  # NEXT_STEP: the coming step is the reset of these
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
+        self._ones = np.ones(count, np.int64)
         self._started = np.zeros(count, np.int64)  # episodes begun in each env, over all resumes
 
     @property
     def obs(self) -> Array:
         """The observations to act on next [N, *obs]."""
         if self._obs is None:
-            self._obs = self._first_obs()
+            self._obs, self._mask = self._begin()
         return self._obs
 
-    def _first_obs(self) -> Array:
+    def _begin(self) -> tuple[Array, Array | None]:
+        """Reset all environments and return the first observations and masks."""
         if isinstance(self.envs, _OWN):
             self.envs.call_each("start_from", [(int(k),) for k in self._started])
-            obs = self.envs.reset()[0]
+            obs, infos = self.envs.reset()
+            mask = infos.get("action_mask")
         else:
             # A foreign vector environment seeds itself; after a restart it must not repeat its first episodes.
             key = (*self._root.spawn_key, int(self._started.sum()))
             sequence = np.random.SeedSequence(self._root.entropy, spawn_key=key)
-            obs = self._foreign_reset(seed=int(sequence.generate_state(1)[0] >> 1))
+            everywhere = np.ones(len(self._all), np.bool_)
+            obs, mask = self._foreign_reset(everywhere, seed=int(sequence.generate_state(1)[0] >> 1))
         self._started += 1
-        return obs
+        return obs, mask
 
     def step(self, algorithm: Algorithm, *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
         """Make one step of every environment; return its transitions and the episodes that ended."""
@@ -80,30 +89,44 @@ class Collector:
         lap("other")
         if explore:
             algorithm.observe(obs)
-        decision = algorithm.act(obs, self._carry, explore=explore)
+        if self._mask is None:
+            decision = algorithm.act(obs, self._carry, explore=explore)
+        else:
+            decision = algorithm.act(obs, self._carry, explore=explore, mask=self._mask)
         self._carry = decision.carry
         lap("inference")
         actions = self._actions.to_env(decision.action)
         if self._own:
             next_obs, reward, terminated, truncated, infos = self.envs.step(actions)
+            any_done = "final_obs" in infos
         else:
             next_obs, reward, terminated, truncated, infos = self._foreign_step(actions)
-        done = terminated | truncated
-        any_done = bool(np.count_nonzero(done))
+            any_done = bool(np.count_nonzero(terminated | truncated))
         self._obs = next_obs
-        if not any_done:
-            pass
-        elif self._mode is AutoresetMode.SAME_STEP:
-            next_obs = _with_final_obs(next_obs, done, infos)
-        elif self._mode is AutoresetMode.DISABLED:
-            self._obs = self._foreign_reset(options={"reset_mask": done.copy()})
+        self._mask = next_mask = infos.get("action_mask") if infos else None
+        if any_done:
+            next_obs, next_mask = self._turn_over(next_obs, next_mask, terminated | truncated, infos)
         lap("environment")
 
-        step = Transitions(self._all, obs, decision.action, reward, next_obs, terminated, truncated)
-        if self._mode is AutoresetMode.NEXT_STEP:
+        step = Transitions(
+            self._all, obs, decision.action, reward, next_obs, terminated, truncated, next_mask
+        )
+        if self._next_step:
             step = _without(step, self._resetting)
-            self._resetting = done & ~self._resetting
+            self._resetting = (terminated | truncated) & ~self._resetting
         return step, self._count_episodes(step, any_done)
+
+    def _turn_over(
+        self, obs: Array, mask: Array | None, done: Array, infos: Mapping[str, Any]
+    ) -> tuple[Array, Array | None]:
+        """See to it that new episodes begin; return the observations and masks with which the old ones ended."""
+        if self._mode is AutoresetMode.SAME_STEP:
+            final_mask = infos.get("final_info", {}).get("action_mask")
+            return _with_final_obs(obs, done, infos), _with_masks_of(mask, done, final_mask)
+        if self._mode is AutoresetMode.DISABLED:
+            self._obs, first_mask = self._foreign_reset(done, options={"reset_mask": done.copy()})
+            self._mask = _with_masks_of(mask, done, first_mask)
+        return obs, mask
 
     def _foreign_step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step environments that are not ours, checking what ours check by themselves."""
@@ -114,12 +137,34 @@ class Collector:
         for final_obs in infos.get("final_obs", ()):
             if final_obs is not None and not np.isfinite(final_obs).all():
                 raise EnvError("final observations: expected finite numbers, got NaN or infinity")
+        infos = self._as_own_infos(infos, terminated, terminated | truncated)
         return self._checked_copy(obs), np.asarray(reward), terminated, truncated, infos
 
-    def _foreign_reset(self, **options: Any) -> Array:
+    def _as_own_infos(self, infos: dict[str, Any], terminated: Array, done: Array) -> dict[str, Any]:
+        """Return of the infos of a step what our own environments would give, masks checked."""
+        if "action_mask" not in infos and "final_info" not in infos:
+            return infos
+        own = {"final_obs": infos.get("final_obs")}
+        if not self._maskable:
+            return own
+        everywhere, nowhere = np.ones_like(done), np.zeros_like(done)
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return {**own, "action_mask": checked_masks(infos, self._maskable, everywhere, terminated)}
+        final_info = infos.get("final_info")
+        given = final_info if isinstance(final_info, Mapping) else {}
+        return {
+            **own,
+            "action_mask": checked_masks(infos, self._maskable, everywhere, nowhere),
+            "final_info": {"action_mask": checked_masks(given, self._maskable, done, terminated)},
+        }
+
+    def _foreign_reset(self, where: Array, **options: Any) -> tuple[Array, Array | None]:
+        """Reset environments that are not ours; only the masks ``where`` [N] they are reset mean something."""
         with _as_env_error():
-            obs, _ = self.envs.reset(**options)
-        return self._checked_copy(obs)
+            obs, infos = self.envs.reset(**options)
+        over = np.zeros_like(where)
+        mask = checked_masks(infos, self._maskable, where, over) if self._maskable else None
+        return self._checked_copy(obs), mask
 
     def _checked_copy(self, obs: Array) -> Array:
         """Check observations, and copy them because the next step may overwrite them."""
@@ -134,8 +179,9 @@ class Collector:
 
     def _count_episodes(self, step: Transitions, any_done: bool) -> list[Episode]:
         if step.env_ids is self._all:
-            self._returns += step.reward
-            self._lengths += 1
+            # New arrays, because adding in place takes twice as long for so few numbers.
+            self._returns = self._returns + step.reward
+            self._lengths = self._lengths + self._ones
         else:
             self._returns[step.env_ids] += step.reward
             self._lengths[step.env_ids] += 1
@@ -187,9 +233,18 @@ class Collector:
         if obs.dtype != saved.dtype or obs.shape != saved.shape or obs.tobytes() != saved.tobytes():
             return "restarted"  # not deterministic under reset(seed): the journal does not lead to the saved state
         self._obs = obs
+        self._mask = self._masks_of_envs()
         self._returns[:] = np.asarray(state["returns"])
         self._lengths[:] = np.asarray(state["lengths"])
         return "replayed"
+
+    def _masks_of_envs(self) -> Array | None:
+        assert isinstance(self.envs, _OWN)
+        infos: dict[str, Any] = {}
+        for i, mask in enumerate(self.envs.call_each("action_mask")):
+            if mask is not None:
+                add_mask(infos, mask, i, self.envs.num_envs)
+        return infos.get("action_mask")
 
 
 @contextmanager
@@ -210,11 +265,21 @@ def _with_final_obs(obs: Array, done: Array, infos: Mapping[str, Any]) -> Array:
     return true_next
 
 
+def _with_masks_of(masks: Array | None, rows: Array, others: Array | None) -> Array | None:
+    """Return masks whose ``rows`` [N] come from ``others``; where there are none, everything is allowed."""
+    if masks is None:
+        if others is None:
+            return None
+        masks = np.ones_like(others)
+    mixed: Array = masks.copy()
+    mixed[rows] = True if others is None else others[rows]
+    return mixed
+
+
 def _without(step: Transitions, dropped: Array) -> Transitions:
     if not dropped.any():
         return step
-    keep = ~dropped
-    return Transitions(*(getattr(step, name)[keep] for name in Transitions.__slots__))
+    return step.select(~dropped)
 
 
 def _as_arrays(journal: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
 from rl_training.envs import EnvFactory, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import EnvError
+from rl_training.runtime.policy import decide
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
 
@@ -100,14 +101,14 @@ def _play(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
     try:
-        obs, _ = envs.reset()
+        obs, infos = envs.reset()
         carry = None
         while (playing < episodes).any():
             if stop():
                 raise Abandoned
-            decision = algorithm.act(obs, carry, explore=False)
+            decision = decide(algorithm, obs, carry, infos.get("action_mask"), explore=False)
             carry = decision.carry
-            obs, reward, terminated, truncated, _ = envs.step(actions.to_env(decision.action))
+            obs, reward, terminated, truncated, infos = envs.step(actions.to_env(decision.action))
             active = playing < episodes
             returns[playing[active]] += reward[active]
             lengths[playing[active]] += 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.protocol import Algorithm
+from rl_training.algorithms.protocol import Algorithm, Decision
 from rl_training.errors import ConfigError
 from rl_training.spaces import ActionSpec, Array, ContinuousActions, DiscreteActions, ObsSpec
 
@@ -20,16 +20,22 @@ class Policy:
         self.actions = actions
 
     def predict(
-        self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        action_mask: Any = None,
     ) -> tuple[Any, Any]:
         """Return ``(action, state)`` for one observation, or for a batch with a leading dimension.
 
         ``state`` is the memory returned by the last call, and ``episode_start`` says where to forget it; both
         are of no consequence to memoryless algorithms. Without ``deterministic`` the agent explores as at the
-        end of its training.
+        end of its training. ``action_mask`` [A], or [N, A] for a batch, says which actions are allowed.
         """
         batch, single = self._batch(obs)
-        decision = self.algorithm.act(batch, state, explore=not deterministic)
+        mask = None if action_mask is None else self._mask(action_mask, len(batch), single)
+        decision = decide(self.algorithm, batch, state, mask, explore=not deterministic)
         action = self.actions.to_env(decision.action)
         return (action[0] if single else action), decision.carry
 
@@ -52,6 +58,30 @@ class Policy:
         if not (np.array_equal(cast, batch) if exact else np.isfinite(cast).all()):
             raise ConfigError(f"obs: values do not fit {self.obs.dtype}")
         return cast, single
+
+    def _mask(self, given: Any, count: int, single: bool) -> Array:
+        if not isinstance(self.actions, DiscreteActions):
+            raise ConfigError("action_mask: only discrete actions can be forbidden")
+        expected = (self.actions.n,) if single else (count, self.actions.n)
+        try:
+            array = np.asarray(given)
+        except ValueError:
+            raise ConfigError("action_mask: not an array of bools") from None
+        if array.shape != expected:
+            raise ConfigError(f"action_mask: expected shape {expected}, got {array.shape}")
+        if array.dtype.kind not in "biu":
+            raise ConfigError("action_mask: not an array of bools")
+        mask: Array = array.reshape(count, self.actions.n).astype(np.bool_)
+        if not mask.any(1).all():
+            raise ConfigError("action_mask: forbids every action")
+        return mask
+
+
+def decide(algorithm: Algorithm, obs: Array, carry: Any, mask: Array | None, *, explore: bool) -> Decision:
+    """Let an algorithm act; a ``mask`` is only handed to it if there is one, as not every algorithm knows them."""
+    if mask is None:
+        return algorithm.act(obs, carry, explore=explore)
+    return algorithm.act(obs, carry, explore=explore, mask=mask)
 
 
 def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
