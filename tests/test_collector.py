@@ -17,7 +17,7 @@ from rl_training.algorithms import DQN, Decision
 from rl_training.algorithms.specs import DQN_SPEC
 from rl_training.config import DQNConfig, EnvConfig, EvaluationConfig, ExperimentConfig
 from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience
-from rl_training.envs import JournaledEnv, describe_spaces, make_vector_env
+from rl_training.envs import JournaledEnv, describe_spaces, make_env, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -616,3 +616,31 @@ def test_a_foreign_vector_env_that_raises_is_an_env_error():
 
     with pytest.raises(EnvError, match="vector environment: ZeroDivisionError"):
         collector.step(Still())
+
+
+# Making
+
+
+def test_an_env_is_made_without_the_check_of_the_order_of_calls_and_can_be_made_again():
+    env = make_env(EnvConfig(id="CartPole-v1"))
+    assert str(env) == "<TimeLimit<CartPoleEnv<CartPole-v1>>>"
+    assert (env.spec.id, env.spec.max_episode_steps, env.spec.order_enforce) == ("CartPole-v1", 500, False)
+    assert str(gym.make(env.spec)) == str(env)
+    assert gym.spec("CartPole-v1").order_enforce
+
+
+@pytest.mark.parametrize(
+    ("env_id", "word"), [("CartPole-v0", "out of date"), ("CartPole", "latest versioned")]
+)
+def test_gymnasium_still_says_what_it_has_to_say_of_an_id(env_id, word):
+    with pytest.warns(Warning, match=word):
+        make_env(EnvConfig(id=env_id))
+
+
+def test_steps_that_share_their_flags_cannot_change_each_others():
+    envs = journaled("sync", "CartPole-v1")
+    envs.reset()
+    _, _, terminated, truncated, _ = envs.step(np.zeros(2, np.int64))
+    for flags in (terminated, truncated):
+        with pytest.raises(ValueError, match="read-only"):
+            flags[0] = True

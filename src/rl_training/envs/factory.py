@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
@@ -111,7 +113,18 @@ def _maker(env_id: str) -> EnvFactory:
         env_id = name
     else:
         _import_by_prefix(env_id)
-    return functools.partial(gym.make, env_id, disable_env_checker=True)
+    return functools.partial(gym.make, _lean(env_id), disable_env_checker=True)
+
+
+def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
+    """Return the spec of an id without the wrapper that asks at every step whether there was a reset.
+
+    Ours resets by itself. Of an id that is unknown or has a newer version, Gymnasium has something to say first.
+    """
+    spec = gym.registry.get(env_id)
+    if spec is None or spec.version != find_highest_version(spec.namespace, spec.name):
+        return env_id
+    return dataclasses.replace(spec, order_enforce=False)
 
 
 _PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "dm_control/": "shimmy", "MinAtar/": "minatar.gym"}
