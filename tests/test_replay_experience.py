@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
+import torch
 
-from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience, Transitions
+from rl_training.data import (
+    Batch,
+    NStepFolder,
+    PrioritizedExperience,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayExperience,
+    Transitions,
+)
 
 
 def make(n: int = 1, **cadence: int) -> ReplayExperience:
@@ -48,3 +59,90 @@ def test_another_cadence_after_a_resume_owes_nothing_of_old() -> None:
     after = make(train_freq=4)
     after.load_state_dict(before.state_dict())
     assert updates(after, 1_001, 1_010) == [1_002, 1_006, 1_010]
+
+
+def make_prioritized(**options: float) -> PrioritizedExperience:
+    settings = {"beta": 0.4, "beta_final": 1.0, "total_timesteps": 100, **options}
+    return PrioritizedExperience(
+        PrioritizedReplayBuffer(100, (1,), rng=np.random.default_rng(3)),
+        NStepFolder(1, 0.9, 1, (1,), np.float32, (), np.int64),
+        batch_size=16,
+        learning_starts=10,
+        train_freq=4,
+        gradient_steps=2,
+        **settings,
+    )
+
+
+def errors(batch: Batch) -> torch.Tensor:
+    return torch.from_numpy(batch.indices % 7).float()
+
+
+def learn(experience: PrioritizedExperience, first: int, last: int) -> list[Batch]:
+    dealt = []
+    for steps in range(first, last + 1):
+        experience.add(step())
+        for batch in experience.batches(steps):
+            dealt.append(batch)
+            experience.feedback(batch, errors(batch))
+    return dealt
+
+
+def test_prioritized_updates_are_due_when_uniform_ones_are() -> None:
+    assert len(learn(make_prioritized(), 1, 30)) == 10
+
+
+def test_beta_moves_in_a_line_and_ends_with_the_run() -> None:
+    experience = make_prioritized()
+    betas = {}
+    for steps in (0, 50, 75, 100, 200):
+        list(experience.batches(steps))
+        betas[steps] = experience.beta
+    assert betas == {0: 0.4, 50: pytest.approx(0.7), 75: pytest.approx(0.85), 100: 1.0, 200: 1.0}
+
+
+def test_batches_carry_weights_of_the_present_beta() -> None:
+    for settings, steps in (({}, 60), ({}, 100), ({"beta_final": 0.4}, 60), ({"total_timesteps": 600}, 60)):
+        experience = make_prioritized(**settings)
+        learn(experience, 1, steps - 1)
+        experience.add(step())
+        batch = next(experience.batches(steps)) if steps % 4 == 2 else experience._sample()
+        chances = experience.buffer.probabilities(batch.indices)
+        weights = (chances.min() / chances) ** experience.beta
+        assert batch.weight.numpy() == pytest.approx(weights, rel=1e-6)
+        assert batch.weight.min() < 1.0
+
+
+def test_feedback_moves_the_chances() -> None:
+    experience = make_prioritized()
+    learn(experience, 1, 14)
+    experience.feedback(Batch(*[torch.zeros(2)] * 5, indices=np.array([3, 4])), torch.tensor([30.0, 0.0]))
+    chances = experience.buffer.probabilities(np.arange(14))
+    assert chances[3] == chances.max() > 100 * chances[4]
+    assert chances[4] == chances.min()
+
+
+def test_an_update_without_priorities_is_refused() -> None:
+    experience = make_prioritized()
+    (batch, *_) = learn(experience, 1, 14)
+    with pytest.raises(ValueError, match="needs a priority per sample"):
+        experience.feedback(batch, None)
+
+
+@pytest.mark.parametrize("name", ["beta", "beta_final"])
+def test_a_beta_outside_its_range_is_refused_at_once(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be from 0 to 1, got 1.5"):
+        make_prioritized(**{name: 1.5})
+
+
+def test_a_resumed_prioritized_run_draws_what_the_uninterrupted_one_does() -> None:
+    straight, before, after = make_prioritized(), make_prioritized(), make_prioritized()
+    expected = learn(straight, 1, 90)
+    got = learn(before, 1, 47)
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    after.buffer._rng.bit_generator.state = before.buffer._rng.bit_generator.state  # belongs to the run
+    got += learn(after, 48, 90)
+    assert len(got) == len(expected) == 40
+    for one, other in zip(got, expected, strict=True):
+        assert np.array_equal(one.indices, other.indices)
+        assert torch.equal(one.weight, other.weight)
