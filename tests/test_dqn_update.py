@@ -147,7 +147,7 @@ def test_n_step_on_policy_values_equal_value_iteration(n):
                 break
             s, a = after, best[after].argmax()
     obs, action, returns, discount, next_obs = (
-        torch.from_numpy(np.concatenate(field)) for field in zip(*folded, strict=True)
+        torch.from_numpy(np.concatenate(field)) for field in list(zip(*folded, strict=True))[:5]
     )
     batch = Batch(obs, action, returns.float(), discount.float(), next_obs)
     assert np.abs(learned_q(batch, 5, 2) - best).max() < 1e-2
@@ -504,9 +504,14 @@ def test_a_state_of_another_network_is_refused(part):
 
 @pytest.mark.parametrize("loss_name", ["huber", "mse"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted):
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted, double, masked):
     torch.manual_seed(0)
     q = torch.randn(16, 3, requires_grad=True)
+    next_target, next_online = torch.randn(16, 3), torch.randn(16, 3) if double else None
+    mask = torch.rand(16, 3) < 0.6
+    mask[:, 0] |= ~mask.any(1)
     batch = Batch(
         obs=torch.zeros(16, 1),
         action=torch.randint(0, 3, (16,)),
@@ -514,12 +519,19 @@ def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted):
         discount=torch.rand(16),
         next_obs=torch.zeros(16, 1),
         weight=torch.rand(16) if weighted else None,
+        next_mask=mask if masked else None,
     )
-    loss, td_error, _ = dqn_loss(q, torch.randn(16, 3), None, batch, loss_name)
+    loss, td_error, metrics = dqn_loss(q, next_target, next_online, batch, loss_name)
     assert (td_error.abs() > 1).any()
     assert (td_error.abs() < 1).any()
     (expected,) = torch.autograd.grad(loss, q)
-    torch.testing.assert_close(dqn_gradient(q.detach(), td_error, batch, loss_name), expected)
+    online = None if next_online is None else next_online.numpy()
+    grad, head = dqn_gradient(q.detach().numpy(), next_target.numpy(), online, batch, loss_name)
+    torch.testing.assert_close(torch.from_numpy(grad), expected)
+    torch.testing.assert_close(head.each.mean(), loss.detach())
+    torch.testing.assert_close(head.error, td_error)
+    torch.testing.assert_close(head.target.mean(), metrics["target_mean"])
+    torch.testing.assert_close(head.value.mean(), metrics["q_value_mean"])
 
 
 @pytest.mark.parametrize("double", [False, True])

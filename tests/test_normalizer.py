@@ -33,7 +33,7 @@ def make_learner(normalize_obs=True, tau=1.0, seed=0):
 
 
 def statistics(learner):
-    normalizer = learner.online.normalizer
+    normalizer = learner.online.features.normalizer
     return torch.cat([t.flatten() for t in (normalizer.mean, normalizer.var, normalizer.count)]).clone()
 
 
@@ -107,8 +107,8 @@ def test_the_target_network_always_uses_the_statistics_of_the_online_one():
     learner = make_learner()
     for _ in range(3):
         learner.observe(stream(20))
-        for name, value in learner.online.normalizer.state_dict().items():
-            assert torch.equal(value, learner.target.normalizer.state_dict()[name])
+        for name, value in learner.online.features.normalizer.state_dict().items():
+            assert torch.equal(value, learner.target.features.normalizer.state_dict()[name])
     obs = torch.as_tensor(stream(5))
     assert torch.equal(learner.online(obs), learner.target(obs)), "the weights are still the same"
     restored = make_learner()
@@ -125,7 +125,7 @@ def test_training_observes_exactly_what_it_acts_on():
         obs = run.collector.obs
     run.close()
     seen = np.concatenate(seen).astype(np.float64)
-    normalizer = run.algorithm.online.normalizer
+    normalizer = run.algorithm.online.features.normalizer
     assert normalizer.count == len(seen) == 300
     assert normalizer.mean.numpy() == pytest.approx(seen.mean(0), abs=1e-12)
     assert normalizer.var.numpy() == pytest.approx(seen.var(0), rel=1e-9)
@@ -152,7 +152,7 @@ def test_the_statistics_are_part_of_the_saved_state():
     for _ in range(30):
         next(steps)
     state = copy.deepcopy(original.state_dict())
-    assert state["model"]["online"]["normalizer.count"] == 90
+    assert state["model"]["online"]["features.normalizer.count"] == 90
     restored.load_state_dict(state)
     assert torch.equal(statistics(restored.algorithm), statistics(original.algorithm))
     obs = original.collector.obs

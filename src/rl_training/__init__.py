@@ -6,7 +6,12 @@ from rl_training.lazy import lazy_exports
 from rl_training.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from rl_training.api import C51 as C51
     from rl_training.api import DQN as DQN
+    from rl_training.api import IQN as IQN
+    from rl_training.api import QRDQN as QRDQN
+    from rl_training.api import PrioritizedDQN as PrioritizedDQN
+    from rl_training.api import Rainbow as Rainbow
     from rl_training.api import load as load
     from rl_training.experiment.configs import load_config as load_config
     from rl_training.experiment.manager import ExperimentManager as ExperimentManager
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "DQN": "rl_training.api",
+        **dict.fromkeys(("C51", "DQN", "IQN", "PrioritizedDQN", "QRDQN", "Rainbow"), "rl_training.api"),
         "load": "rl_training.api",
         "load_config": "rl_training.experiment.configs",
         "ExperimentManager": "rl_training.experiment.manager",

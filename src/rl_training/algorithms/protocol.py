@@ -50,8 +50,11 @@ class UpdateResult:
 class Algorithm(Protocol):
     """A learner: it decides, it updates, and it lists its whole state."""
 
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Decision:
-        """Choose actions [N, *action] for observations [N, *obs], in the learner's own units."""
+    def act(self, obs: Array, carry: Any = None, *, explore: bool, mask: Array | None = None) -> Decision:
+        """Choose actions [N, *action] for observations [N, *obs], in the learner's own units.
+
+        ``mask`` [N, A] is only given where the environment says which of its discrete actions it allows.
+        """
         ...
 
     def observe(self, obs: Array) -> None:
@@ -68,6 +71,10 @@ class Algorithm(Protocol):
 
     def status(self) -> dict[str, float]:
         """Return scheduled values worth logging."""
+        ...
+
+    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
+        """Return what a user should be told about a row of the log, by names; each name is shown once a run."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,112 +2,175 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
-from rl_training.config import DQNConfig
+from rl_training.config import (
+    C51Config,
+    DQNConfig,
+    IQNConfig,
+    PrioritizedDQNConfig,
+    QLearningConfig,
+    QRDQNConfig,
+    RainbowConfig,
+)
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from rl_training.algorithms.c51 import C51
     from rl_training.algorithms.dqn import DQN
+    from rl_training.algorithms.iqn import IQN
+    from rl_training.algorithms.qr_dqn import QRDQN
     from rl_training.data import ReplayExperience
 
-
-def q_network(context: BuildContext) -> nn.Module:
-    """Build the user's own network if there is one, else the MLP of the config."""
-    from rl_training.models import MLPQNetwork
-    from rl_training.spaces import DiscreteActions
-
-    assert isinstance(context.actions, DiscreteActions)
-    options, num_actions = context.config.network, context.actions.n
-    if context.network is not None:
-        if context.config.algo_kwargs.dueling:
-            raise ConfigError(
-                "algo_kwargs.dueling: belongs to the packaged network; an own one has to bring it along"
-            )
-        return own_network(context, num_actions)
-    return MLPQNetwork(
-        context.obs.shape,
-        num_actions,
-        options.hidden_sizes,
-        activation=options.activation,
-        dueling=context.config.algo_kwargs.dueling,
-        normalize_obs=options.normalize_obs,
-    )
-
-
-def own_network(context: BuildContext, num_outputs: int) -> nn.Module:
-    """Build a user's network and try it once, so that a mistake shows before training."""
-    import numpy as np
-    import torch
-    from torch import nn
-
-    assert context.network is not None
-    try:
-        network = context.network(context.obs.shape, num_outputs)
-        if not isinstance(network, nn.Module):
-            raise TypeError(f"the factory gave {type(network).__name__}, not a torch.nn.Module")
-        with torch.no_grad():
-            example = torch.from_numpy(np.zeros((2, *context.obs.shape), context.obs.dtype))
-            shape = tuple(network.eval()(example).shape)
-    except Exception as error:
-        raise ConfigError(f"network: {type(error).__name__}: {error}") from error
-    if shape != (2, num_outputs):
-        raise ConfigError(
-            f"network: for 2 observations expected outputs of shape {(2, num_outputs)}, got {shape}"
-        )
-    return network
+Learner = TypeVar("Learner")
 
 
 def dqn_learner(context: BuildContext) -> DQN:
-    """Build the DQN learner."""
+    """Build the learner of DQN."""
     from rl_training.algorithms.dqn import DQN
+    from rl_training.models import MLPQNetwork
+
+    return _learner(DQN, MLPQNetwork, context)
+
+
+def c51_learner(context: BuildContext) -> C51:
+    """Build the learner of C51, which is that of Rainbow, too."""
+    from rl_training.algorithms.c51 import C51
+    from rl_training.models import MLPC51QNetwork
+
+    options: C51Config = context.config.algo_kwargs
+    extra = {"num_atoms": options.num_atoms, "v_min": options.v_min, "v_max": options.v_max}
+    return _learner(C51, MLPC51QNetwork, context, options.num_atoms, **extra)
+
+
+def qr_dqn_learner(context: BuildContext) -> QRDQN:
+    """Build the learner of QR-DQN."""
+    from rl_training.algorithms.qr_dqn import QRDQN
+    from rl_training.models import MLPQRQNetwork
+
+    count = context.config.algo_kwargs.num_quantiles
+    return _learner(QRDQN, MLPQRQNetwork, context, count, num_quantiles=count)
+
+
+def iqn_learner(context: BuildContext) -> IQN:
+    """Build the learner of IQN."""
+    from rl_training.algorithms.iqn import IQN
+    from rl_training.models import MLPIQNQNetwork
+
+    if not context.config.network.hidden_sizes:
+        raise ConfigError("network.hidden_sizes: IQN needs at least one hidden layer")
+    return _learner(IQN, MLPIQNQNetwork, context, num_cosines=context.config.algo_kwargs.num_cosines)
+
+
+def _learner(
+    learner: Callable[..., Learner],
+    network: Any,
+    context: BuildContext,
+    width: int | None = None,
+    **network_options: Any,
+) -> Learner:
+    """Build a Q-learner around the user's own network if there is one, else around the packaged one.
+
+    ``width`` is the size of an output's third dimension, if it has one.
+    """
     from rl_training.spaces import DiscreteActions
 
     assert isinstance(context.actions, DiscreteActions)
-    return DQN(
-        q_network(context),
-        context.actions.n,
-        context.config.algo_kwargs,
+    options: QLearningConfig = context.config.algo_kwargs
+    shape, count = context.config.network, context.actions.n
+    if context.network is not None:
+        for name in ("dueling", "noisy"):
+            if getattr(options, name):
+                raise ConfigError(
+                    f"algo_kwargs.{name}: belongs to the packaged network; an own one has to bring it along"
+                )
+        built = own_network(context, (count,) if width is None else (count, width))
+    else:
+        built = network(
+            context.obs.shape,
+            count,
+            hidden_sizes=shape.hidden_sizes,
+            activation=shape.activation,
+            dueling=options.dueling,
+            normalize_obs=shape.normalize_obs,
+            noisy_sigma=options.noisy_sigma if options.noisy else None,
+            **network_options,
+        )
+    return learner(
+        built,
+        count,
+        options,
         total_timesteps=context.config.total_timesteps,
         rng=context.stream("exploration"),
         device=context.device,
     )
 
 
+def own_network(context: BuildContext, output: tuple[int, ...]) -> nn.Module:
+    """Build a user's network and try it once, so that a mistake shows before training."""
+    import numpy as np
+    import torch
+    from torch import nn
+
+    assert context.network is not None
+    inputs = [torch.from_numpy(np.zeros((2, *context.obs.shape), context.obs.dtype))]
+    if isinstance(context.config.algo_kwargs, IQNConfig):  # its networks take fractions, too
+        inputs.append(torch.full((2, 3), 0.5))
+        output = (*output, 3)
+    try:
+        network = context.network(context.obs.shape, output[0])
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"the factory gave {type(network).__name__}, not a torch.nn.Module")
+        with torch.no_grad():
+            shape = tuple(network.eval()(*inputs).shape)
+    except Exception as error:
+        raise ConfigError(f"network: {type(error).__name__}: {error}") from error
+    if shape != (2, *output):
+        raise ConfigError(
+            f"network: for 2 observations expected outputs of shape {(2, *output)}, got {shape}"
+        )
+    return network
+
+
 def replay_experience(context: BuildContext) -> ReplayExperience:
-    """Build uniform replay with n-step folding and the cadence of the config."""
+    """Build replay, uniform or prioritized, with n-step folding and the cadence of the config."""
     from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience
 
-    options: DQNConfig = context.config.algo_kwargs
+    options: QLearningConfig = context.config.algo_kwargs
     obs, actions = context.obs, context.actions
-    buffer = ReplayBuffer(
+    fields = (obs.shape, obs.dtype, actions.shape, actions.dtype)
+    folder = NStepFolder(options.n_step_return, options.gamma, context.config.env.num_envs, *fields)
+    stream = context.stream("sampling")
+    cadence = {
+        "batch_size": options.batch_size,
+        "learning_starts": options.learning_starts,
+        "train_freq": options.train_freq,
+        "gradient_steps": options.gradient_steps,
+    }
+    if not options.prioritized:
+        buffer = ReplayBuffer(options.buffer_size, *fields, rng=stream, device=context.device)
+        return ReplayExperience(buffer, folder, **cadence)
+    from rl_training.data import PrioritizedExperience, PrioritizedReplayBuffer
+
+    prioritized = PrioritizedReplayBuffer(
         options.buffer_size,
-        obs.shape,
-        obs.dtype,
-        actions.shape,
-        actions.dtype,
-        rng=context.stream("sampling"),
+        *fields,
+        alpha=options.alpha,
+        eps=options.priority_eps,
+        rng=stream,
         device=context.device,
     )
-    folder = NStepFolder(
-        options.n_step_return,
-        options.gamma,
-        context.config.env.num_envs,
-        obs.shape,
-        obs.dtype,
-        actions.shape,
-        actions.dtype,
-    )
-    return ReplayExperience(
-        buffer,
+    return PrioritizedExperience(
+        prioritized,
         folder,
-        batch_size=options.batch_size,
-        learning_starts=options.learning_starts,
-        train_freq=options.train_freq,
-        gradient_steps=options.gradient_steps,
+        **cadence,
+        beta=options.beta,
+        beta_final=options.beta_final,
+        total_timesteps=context.config.total_timesteps,
     )
 
 
@@ -120,5 +183,57 @@ DQN_SPEC = AlgorithmSpec(
     build_learner=dqn_learner,
     build_experience=replay_experience,
 )
+PRIORITIZED_DQN_SPEC = AlgorithmSpec(
+    name="prioritized_dqn",
+    title="Prioritized DQN",
+    paper="Schaul et al. 2016, Prioritized experience replay",
+    summary="DQN that replays in proportion to the TD error, with importance weights",
+    config=PrioritizedDQNConfig,
+    build_learner=dqn_learner,
+    build_experience=replay_experience,
+)
+C51_SPEC = AlgorithmSpec(
+    name="c51",
+    title="C51",
+    paper="Bellemare et al. 2017, A distributional perspective on reinforcement learning",
+    summary="learns the return's distribution, categorical on a fixed support",
+    config=C51Config,
+    build_learner=c51_learner,
+    build_experience=replay_experience,
+)
+QR_DQN_SPEC = AlgorithmSpec(
+    name="qr_dqn",
+    title="QR-DQN",
+    paper="Dabney et al. 2018, Distributional reinforcement learning with quantile regression",
+    summary="learns the return's distribution by quantiles at fixed fractions",
+    config=QRDQNConfig,
+    build_learner=qr_dqn_learner,
+    build_experience=replay_experience,
+)
+IQN_SPEC = AlgorithmSpec(
+    name="iqn",
+    title="IQN",
+    paper="Dabney et al. 2018, Implicit quantile networks for distributional reinforcement learning",
+    summary="learns the return's whole quantile function, at fractions drawn anew each time",
+    config=IQNConfig,
+    build_learner=iqn_learner,
+    build_experience=replay_experience,
+)
+RAINBOW_SPEC = AlgorithmSpec(
+    name="rainbow",
+    title="Rainbow",
+    paper="Hessel et al. 2018, Rainbow: combining improvements in deep reinforcement learning",
+    summary="C51 with Double, Dueling, noisy layers, 3-step returns and priorities",
+    config=RainbowConfig,
+    build_learner=c51_learner,
+    build_experience=replay_experience,
+)
 
-SPECS: tuple[AlgorithmSpec, ...] = (DQN_SPEC,)
+SPECS: tuple[AlgorithmSpec, ...] = (
+    DQN_SPEC,
+    PRIORITIZED_DQN_SPEC,
+    C51_SPEC,
+    QR_DQN_SPEC,
+    IQN_SPEC,
+    RAINBOW_SPEC,
+)

@@ -1,6 +1,6 @@
 """The managed API: one class per algorithm, from environment to prediction."""
 
-from rl_training.api.algorithms import DQN, load
+from rl_training.api.algorithms import C51, DQN, IQN, QRDQN, PrioritizedDQN, Rainbow, load
 from rl_training.api.managed import ManagedAlgorithm
 
-__all__ = ["DQN", "ManagedAlgorithm", "load"]
+__all__ = ["C51", "DQN", "IQN", "QRDQN", "ManagedAlgorithm", "PrioritizedDQN", "Rainbow", "load"]

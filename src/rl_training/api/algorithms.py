@@ -16,7 +16,39 @@ class DQN(ManagedAlgorithm):
     algo_name = "dqn"
 
 
-CLASSES: dict[str, type[ManagedAlgorithm]] = {cls.algo_name: cls for cls in (DQN,)}
+class PrioritizedDQN(ManagedAlgorithm):
+    """DQN that replays transitions in proportion to how much there is to learn from them."""
+
+    algo_name = "prioritized_dqn"
+
+
+class C51(ManagedAlgorithm):
+    """Q-learning of the return's distribution, as a categorical one on a fixed support."""
+
+    algo_name = "c51"
+
+
+class QRDQN(ManagedAlgorithm):
+    """Q-learning of the return's distribution, by quantiles at fixed fractions."""
+
+    algo_name = "qr_dqn"
+
+
+class IQN(ManagedAlgorithm):
+    """Q-learning of the return's distribution, by its whole quantile function."""
+
+    algo_name = "iqn"
+
+
+class Rainbow(ManagedAlgorithm):
+    """C51 with Double, Dueling, noisy layers, n-step returns and priorities."""
+
+    algo_name = "rainbow"
+
+
+CLASSES: dict[str, type[ManagedAlgorithm]] = {
+    cls.algo_name: cls for cls in (DQN, PrioritizedDQN, C51, QRDQN, IQN, Rainbow)
+}
 
 
 def load(path: str | Path, **options: Any) -> ManagedAlgorithm:

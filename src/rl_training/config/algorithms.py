@@ -11,11 +11,14 @@ from rl_training.config.schema import (
     Count,
     CountOrZero,
     ExperimentConfig,
+    Float,
     Fraction,
     PositiveFloat,
     parse_number,
 )
 
+Steps = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1000)]
+Quantiles = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=10_000)]
 _ALIASES = {
     "lr": "learning_rate",
     "discount": "gamma",
@@ -34,11 +37,20 @@ _ALIASES = {
     "n_steps": "n_step_return",
     "double_q": "double",
     "grad_clip": "max_grad_norm",
+    "prioritized_replay": "prioritized",
+    "prioritized_replay_alpha": "alpha",
+    "prioritized_replay_beta": "beta",
+    "prioritized_replay_beta0": "beta",
+    "prioritized_replay_eps": "priority_eps",
+    "beta_start": "beta",
+    "n_atoms": "num_atoms",
+    "n_quantiles": "num_quantiles",
+    "sigma_init": "noisy_sigma",
 }
 
 
-class DQNConfig(AlgorithmConfig):
-    """Hyper-parameters of DQN."""
+class QLearningConfig(AlgorithmConfig):
+    """Hyper-parameters that all value-based algorithms share."""
 
     aliases: ClassVar[dict[str, str]] = _ALIASES
 
@@ -52,7 +64,7 @@ class DQNConfig(AlgorithmConfig):
     """Env steps of uniformly random actions before the first update."""
     batch_size: Count = 64
     gamma: Fraction = 0.99
-    n_step_return: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1000)] = 1
+    n_step_return: Steps = 1
     train_freq: Count = 4
     """Env steps between rounds of updates."""
     gradient_steps: Count = 1
@@ -69,7 +81,20 @@ class DQNConfig(AlgorithmConfig):
     """Choose the next action by the online network, value it by the target network."""
     dueling: bool = False
     """Split the head into state value and advantages."""
-    loss: Literal["huber", "mse"] = "huber"
+    noisy: bool = False
+    """Explore by learned noise on the weights instead of epsilon."""
+    noisy_sigma: PositiveFloat = 0.5
+    """Initial size of the noise, before it is divided by the root of a layer's inputs."""
+    prioritized: bool = False
+    """Replay transitions in proportion to a power of their last error."""
+    alpha: Fraction = 0.6
+    """That power; 0 is uniform replay."""
+    beta: Fraction = 0.4
+    """How far importance weights make up for it at the start."""
+    beta_final: Fraction = 1.0
+    """The same at ``total_timesteps``, reached linearly."""
+    priority_eps: PositiveFloat = 1e-6
+    """Added to every error, so that no transition is lost for good."""
     max_grad_norm: PositiveFloat | None = 10.0
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
@@ -83,3 +108,71 @@ class DQNConfig(AlgorithmConfig):
                 f"algo_kwargs.learning_starts: {self.learning_starts} is not below "
                 f"total_timesteps={experiment.total_timesteps}, so nothing would be learned"
             )
+
+
+class DQNConfig(QLearningConfig):
+    """Hyper-parameters of DQN."""
+
+    loss: Literal["huber", "mse"] = "huber"
+
+
+class PrioritizedDQNConfig(DQNConfig):
+    """Hyper-parameters of DQN with prioritized replay."""
+
+    prioritized: Literal[True] = True
+
+
+class C51Config(QLearningConfig):
+    """Hyper-parameters of C51."""
+
+    adam_eps: PositiveFloat = 0.01 / 32
+    double: bool = False
+    num_atoms: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=10_001)] = 51
+    """Points of the support."""
+    v_min: Float = -10.0
+    v_max: Float = 10.0
+    """Ends of the support, which has to hold all returns that can be expected."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a support that is none."""
+        super().check(experiment)
+        if self.v_min >= self.v_max:
+            raise ValueError(
+                f"algo_kwargs.v_min: {self.v_min:g} is not below algo_kwargs.v_max={self.v_max:g}"
+            )
+
+
+class QRDQNConfig(QLearningConfig):
+    """Hyper-parameters of QR-DQN."""
+
+    adam_eps: PositiveFloat = 0.01 / 32
+    double: bool = False
+    num_quantiles: Quantiles = 200
+    kappa: PositiveFloat = 1.0
+    """Error at which the quantile Huber loss turns from a square into a line."""
+
+
+class IQNConfig(QRDQNConfig):
+    """Hyper-parameters of IQN."""
+
+    num_quantiles: Quantiles = 64
+    """Fractions drawn for the values that are learned."""
+    num_target_quantiles: Quantiles = 64
+    """Fractions drawn for their targets."""
+    num_policy_quantiles: Quantiles = 32
+    """Fractions by whose mean actions are chosen."""
+    num_cosines: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=10_000)] = 64
+    """Size of the embedding of a fraction."""
+
+
+class RainbowConfig(C51Config):
+    """Hyper-parameters of Rainbow: C51 with everything else switched on."""
+
+    learning_rate: PositiveFloat = 6.25e-5
+    adam_eps: PositiveFloat = 1.5e-4
+    n_step_return: Steps = 3
+    double: bool = True
+    dueling: bool = True
+    noisy: bool = True
+    prioritized: bool = True
+    alpha: Fraction = 0.5

@@ -1,6 +1,17 @@
 """Networks: from observations to what a head needs."""
 
+from rl_training.models.mlp_c51_q_network import MLPC51QNetwork
+from rl_training.models.mlp_iqn_q_network import MLPIQNQNetwork
 from rl_training.models.mlp_q_network import MLPQNetwork
+from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
+from rl_training.models.noisy import NoisyLinear
 from rl_training.models.normalizer import RunningNormalizer
 
-__all__ = ["MLPQNetwork", "RunningNormalizer"]
+__all__ = [
+    "MLPC51QNetwork",
+    "MLPIQNQNetwork",
+    "MLPQNetwork",
+    "MLPQRQNetwork",
+    "NoisyLinear",
+    "RunningNormalizer",
+]

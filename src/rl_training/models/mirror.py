@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
-from rl_training.models.mlp_q_network import MLPQNetwork
+from rl_training.models.mlp_c51_q_network import MLPC51QNetwork
+from rl_training.models.mlp_q_network import ActionMLP, MLPQNetwork
+from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
 from rl_training.spaces import Array
 
 _ZERO = np.float32(0.0)  # a Python 0.0 would be converted anew at every call
@@ -23,21 +25,22 @@ _MAX_PRODUCTS = 2**18
 
 
 class NumpyMirror:
-    """Computes Q-values [N, A] of observations [N, *obs] for N up to ``max_batch``.
+    """Computes what a network gives for observations [N, *obs], for N up to ``max_batch``, noise left out.
 
     Its arrays share memory with the parameters, so it follows every in-place update for free. It has to be
     made after the parameters have found their final place.
     """
 
-    def __init__(self, network: MLPQNetwork) -> None:
+    def __init__(self, network: ActionMLP) -> None:
         self._activate = _ACTIVATIONS[network.mlp.activation]
         self._dueling = network.dueling
-        layers = [layer for layer in network.mlp.linears if isinstance(layer, nn.Linear)]
-        self._layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
+        self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
+        flat = [parameter.detach().numpy() for parameter in network.mlp.flat]
+        self._layers = list(zip(flat[::2], flat[1::2], strict=True))
         self.max_batch = min(MAX_BATCH, _MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
 
     def __call__(self, obs: Array) -> Array:
-        """Return the Q-values."""
+        """Return the network's output [N, A] or [N, A, width]."""
         if obs.dtype is not _FLOAT32:
             obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
         activate, last = self._activate, len(self._layers) - 1
@@ -48,7 +51,7 @@ class NumpyMirror:
             x += bias
             if i < last:
                 activate(x)
-        out: Array = x.reshape(len(obs), -1)
+        out: Array = x.reshape(len(obs), *self._shape)
         if self._dueling:
             advantage = out[:, 1:]
             return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
@@ -57,10 +60,11 @@ class NumpyMirror:
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
     """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
-    if type(network) is not MLPQNetwork:
+    if type(network) not in (MLPQNetwork, MLPQRQNetwork, MLPC51QNetwork):
         return None
+    assert isinstance(network, ActionMLP)
     on_cpu = all(p.device.type == "cpu" for p in network.parameters())
-    if network.mlp.activation not in _ACTIVATIONS or network.normalizer is not None or not on_cpu:
+    if network.mlp.activation not in _ACTIVATIONS or network.features.normalizer is not None or not on_cpu:
         return None
     mirror = NumpyMirror(network)
     return mirror if mirror.max_batch else None

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from rl_training.models.noisy import NoisyLinear
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
@@ -33,36 +35,67 @@ class MLP(nn.Module):
     For small networks, most of an update is the overhead of some thirty small operations and their autograd
     nodes. Where the activation's gradient follows from its output (``fused``), forward and backward are
     therefore each written as one function; other activations go through torch's own modules.
+
+    With ``noisy_sigma``, the layers from ``noisy_from`` on are noisy, and the last one in any case.
     """
 
-    def __init__(self, sizes: Sequence[int], activation: str = "relu") -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: str = "relu",
+        *,
+        noisy_sigma: float | None = None,
+        noisy_from: int = 1,
+    ) -> None:
         super().__init__()
         self.activation = activation
         self.fused = activation in _FUSED
-        self.linears = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
+        pairs = list(pairwise(sizes))
+        plain = len(pairs) if noisy_sigma is None else min(noisy_from, len(pairs) - 1)
+        self._layers: list[nn.Linear | NoisyLinear] = [
+            nn.Linear(*pair) if i < plain else NoisyLinear(*pair, sigma=noisy_sigma or 0.0)
+            for i, pair in enumerate(pairs)
+        ]
+        self.linears = nn.ModuleList(self._layers)
+        self.noisy = plain < len(pairs)
         self._activate = ACTIVATIONS[activation]()
-        self._flat = tuple(self.linears.parameters())  # weight, bias, weight, bias, ...
+        self.flat: tuple[torch.Tensor, ...] = tuple(
+            p for layer in self._layers for p in (layer.weight, layer.bias)
+        )
+        """Weight, bias, weight, bias, ... of the layers, without their noise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the last layer's output [B, out]."""
-        if self.fused:
+        if self.fused and not self._differs_by_sample():
+            parameters = self._effective() if self.noisy else self.flat
             if torch.is_grad_enabled():
-                return _MLPFunction.apply(x, self.activation, *self._flat)  # type: ignore[no-any-return,no-untyped-call]
-            return self.layers(x)[-1]
-        for linear in list(self.linears)[:-1]:
-            x = self._activate(linear(x))
-        out: torch.Tensor = self.linears[-1](x)
+                return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
+            return _layers(x, self.activation, parameters)[-1]
+        for layer in self._layers[:-1]:
+            x = self._activate(layer(x))
+        out: torch.Tensor = self._layers[-1](x)
         return out
 
+    def _effective(self) -> list[torch.Tensor]:
+        pairs = (
+            layer.effective() if isinstance(layer, NoisyLinear) else (layer.weight, layer.bias)
+            for layer in self._layers
+        )
+        return [parameter for pair in pairs for parameter in pair]
+
+    def _differs_by_sample(self) -> bool:
+        last = self._layers[-1]
+        return isinstance(last, NoisyLinear) and last.noise is not None and len(last.noise[0]) > 1
+
     def layers(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return the input and every layer's output, without a graph; only for ``fused`` activations."""
-        return _layers(x, self.activation, self._flat)
+        """Return the input and every layer's output, without graph or noise; only for ``fused`` activations."""
+        return _layers(x, self.activation, self.flat)
 
     def gradients(
         self, layers: Sequence[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]
     ) -> None:
         """Write the gradients of the parameters into ``out``, given that of the output of ``layers``."""
-        _backward(layers, self.activation, self._flat, grad, out)
+        _backward(layers, self.activation, self.flat, grad, out)
 
 
 def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The Q-network for vector observations."""
+"""Networks from vector observations to a value, or a distribution of values, of every action."""
 
 from __future__ import annotations
 
@@ -11,12 +11,64 @@ from rl_training.models.mlp import MLP
 from rl_training.models.normalizer import RunningNormalizer
 
 
-class MLPQNetwork(nn.Module):
-    """A multilayer perceptron from observations [B, *obs_shape] to Q-values [B, num_actions].
+class Features(nn.Module):
+    """Observations [B, *obs_shape] as float vectors [B, size]: flattened, ``uint8`` scaled to [0, 1].
 
-    Observations of any shape are flattened; ``uint8`` ones are scaled to [0, 1]. With ``dueling``, one output
-    is the state's value and the others are advantages: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9).
+    With ``normalize``, they are standardised by running statistics instead.
     """
+
+    def __init__(self, obs_shape: tuple[int, ...], *, normalize: bool = False) -> None:
+        super().__init__()
+        self.size = torch.Size(obs_shape).numel()
+        self.normalizer = RunningNormalizer(obs_shape) if normalize else None
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return the vectors."""
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        elif obs.dtype == torch.uint8:
+            obs = obs.float() / 255.0
+        if obs.ndim != 2:
+            obs = obs.flatten(1)
+        return obs if obs.dtype == torch.float32 else obs.float()
+
+
+class ActionMLP(nn.Module):
+    """A multilayer perceptron from observations [B, *obs_shape] to ``width`` numbers for each action.
+
+    With ``dueling``, one more row of outputs is the state's value and the others are advantages, which are
+    combined number by number: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9). With ``noisy_sigma``, layers behind
+    the first are noisy.
+    """
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        width: int,
+        hidden_sizes: Sequence[int] = (256, 256),
+        *,
+        activation: str = "relu",
+        dueling: bool = False,
+        normalize_obs: bool = False,
+        noisy_sigma: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_actions, self.width = num_actions, width
+        self.dueling = dueling
+        self.features = Features(obs_shape, normalize=normalize_obs)
+        outputs = (num_actions + dueling) * width
+        self.mlp = MLP([self.features.size, *hidden_sizes, outputs], activation, noisy_sigma=noisy_sigma)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of every action [B, num_actions, width]."""
+        out: torch.Tensor = self.mlp(self.features(obs))
+        out = out.view(len(out), -1, self.width)
+        return duel(out) if self.dueling else out
+
+
+class MLPQNetwork(ActionMLP):
+    """A multilayer perceptron from observations [B, *obs_shape] to Q-values [B, num_actions]."""
 
     def __init__(
         self,
@@ -27,17 +79,22 @@ class MLPQNetwork(nn.Module):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        noisy_sigma: float | None = None,
     ) -> None:
-        super().__init__()
-        self.num_actions = num_actions
-        self.dueling = dueling
-        self.normalizer = RunningNormalizer(obs_shape) if normalize_obs else None
-        outputs = num_actions + 1 if dueling else num_actions
-        self.mlp = MLP([torch.Size(obs_shape).numel(), *hidden_sizes, outputs], activation)
+        super().__init__(
+            obs_shape,
+            num_actions,
+            1,
+            hidden_sizes,
+            activation=activation,
+            dueling=dueling,
+            normalize_obs=normalize_obs,
+            noisy_sigma=noisy_sigma,
+        )
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return Q-values [B, num_actions]."""
-        out: torch.Tensor = self.mlp(self._features(obs))
+        out: torch.Tensor = self.mlp(self.features(obs))
         return duel(out) if self.dueling else out
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
@@ -47,7 +104,7 @@ class MLPQNetwork(nn.Module):
 
     def trace(self, obs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Return Q-values and what ``gradients`` needs to know of how they came about; no graph is recorded."""
-        layers = self.mlp.layers(self._features(obs))
+        layers = self.mlp.layers(self.features(obs))
         return (duel(layers[-1]) if self.dueling else layers[-1]), layers
 
     def gradients(self, trace: list[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]) -> None:
@@ -56,17 +113,8 @@ class MLPQNetwork(nn.Module):
             grad = torch.cat([grad.sum(1, keepdim=True), grad - grad.mean(1, keepdim=True)], 1)
         self.mlp.gradients(trace, grad, out)
 
-    def _features(self, obs: torch.Tensor) -> torch.Tensor:
-        if self.normalizer is not None:
-            obs = self.normalizer(obs)
-        elif obs.dtype == torch.uint8:
-            obs = obs.float() / 255.0
-        if obs.ndim != 2:
-            obs = obs.flatten(1)
-        return obs if obs.dtype == torch.float32 else obs.float()
-
 
 def duel(out: torch.Tensor) -> torch.Tensor:
-    """Combine [B, 1 + A] value and advantages into Q-values [B, A]."""
+    """Combine value and advantages [B, 1 + A, ...] into values of the actions [B, A, ...]."""
     value, advantage = out[:, :1], out[:, 1:]
     return value + advantage - advantage.mean(1, keepdim=True)

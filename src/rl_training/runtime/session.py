@@ -69,6 +69,7 @@ class Session:
         self._evaluation_due = False
         self._saved_at: tuple[int, Path] | None = None
         self._logged_at = -1
+        self._warned: set[str] = set()
         self.last_row: dict[str, float] = {}
         self.last_evaluation: Evaluation | None = None
 
@@ -250,6 +251,10 @@ class Session:
         self.last_row = row
         self._logged_at = self.steps
         self.log(row)
+        for kind, text in run.algorithm.warnings(row).items():
+            if kind not in self._warned:
+                self._warned.add(kind)
+                notice(f"warning: step {self.steps}: {text}")
 
     def _finish(self) -> TrainResult:
         run = self.run

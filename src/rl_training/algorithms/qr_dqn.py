@@ -1,0 +1,66 @@
+"""QR-DQN (Dabney et al. 2018): the return's distribution by its quantiles at fixed fractions."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rl_training.algorithms.q_learning import HeadLoss, QLearner
+from rl_training.config import QRDQNConfig
+from rl_training.data.transitions import Batch
+from rl_training.models.mlp_iqn_q_network import midpoints
+
+Config = TypeVar("Config", bound=QRDQNConfig)
+
+
+def quantile_huber_loss(
+    quantiles: torch.Tensor, targets: torch.Tensor, fractions: torch.Tensor, kappa: float = 1.0
+) -> torch.Tensor:
+    """Return the loss of each sample [B].
+
+    ``quantiles`` [B, N] are estimates at ``fractions`` [N] or [B, N], ``targets`` [B, M] samples of what they
+    estimate: summed over the estimates, averaged over the targets.
+    """
+    shape = (*quantiles.shape, targets.shape[1])  # [B, N, M]
+    estimates, goals = quantiles[:, :, None].expand(shape), targets[:, None, :].expand(shape)
+    huber = F.huber_loss(estimates, goals, reduction="none", delta=kappa) / kappa
+    with torch.no_grad():
+        tilt = (fractions[..., None] - (goals < estimates).to(goals.dtype)).abs()
+    each: torch.Tensor = (tilt * huber).mean(2).sum(1)
+    return each
+
+
+def qr_dqn_loss(
+    chosen: torch.Tensor, following: torch.Tensor, batch: Batch, fractions: torch.Tensor, kappa: float = 1.0
+) -> HeadLoss:
+    """Return the loss between quantiles ``chosen`` [B, N] and targets made of those that ``follow`` [B, M]."""
+    target = batch.reward[:, None] + batch.discount[:, None] * following
+    each = quantile_huber_loss(chosen, target, fractions, kappa)
+    value, target_value = chosen.detach().mean(1), target.mean(1)
+    return HeadLoss(each, value, target_value, value - target_value, priority=each.detach())
+
+
+class QuantileLearner(QLearner[Config]):
+    """What QR-DQN and IQN share: outputs are quantiles [B, A, N]."""
+
+    fractions: torch.Tensor
+    """Where the quantiles that are learned lie, [N] or [B, N]."""
+
+    def expected(self, out: torch.Tensor) -> torch.Tensor:
+        """Return the means over the quantiles."""
+        return out.mean(2)
+
+    def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
+        """Return the quantile Huber loss."""
+        return qr_dqn_loss(chosen, following, batch, self.fractions, self.config.kappa)
+
+
+class QRDQN(QuantileLearner[QRDQNConfig]):
+    """The learner of QR-DQN; ``network`` maps observations [B, *obs] to quantiles [B, A, num_quantiles]."""
+
+    def __init__(self, network: nn.Module, num_actions: int, config: QRDQNConfig, **options: Any) -> None:
+        super().__init__(network, num_actions, config, **options)
+        self.fractions = midpoints(config.num_quantiles).to(self.device)
