@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_training.data import SumTree, sum_tree_kernels
+from rl_training.data import SumTree, kernels
 from rl_training.data.sum_tree import FAN_OUT, MAX_VALUE
 
 CAPACITIES = [1, 2, 7, 8, 9, 63, 64, 65, 513, 1000]
@@ -110,16 +110,19 @@ def test_no_slot_without_a_value_is_found_whatever_the_rounding(values, shares):
     assert (np.array(values)[found] > 0.0).all()
 
 
-def test_the_end_of_a_sum_that_was_rounded_up_belongs_to_the_last_slot_with_a_value():
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_end_of_a_sum_that_was_rounded_up_belongs_to_the_last_slot_with_a_value(height):
     rng = np.random.default_rng(0)
-    beyond = 0
-    for _ in range(2_000):
-        values = rng.random(FAN_OUT) * 10.0 ** rng.integers(-3, 3, FAN_OUT)
-        values[5:] = 0.0
+    beyond, capacity = 0, FAN_OUT**height
+    last = capacity - 3
+    for _ in range(500):
+        values = rng.random(capacity) * 10.0 ** rng.integers(-3, 3, capacity) + 1e-6
+        values[last + 1 :] = 0.0
         tree = tree_of(values)
-        beyond += np.cumsum(values)[-1] < tree.total
-        assert tree.find(np.array([np.nextafter(tree.total, 0.0)])).tolist() == [4]
-    assert beyond > 100, "the case must occur"
+        highest = tree._nodes[tree._levels[-2] : tree._levels[-1]]
+        beyond += np.cumsum(highest)[-1] < tree.total
+        assert tree.find(np.array([np.nextafter(tree.total, 0.0)])).tolist() == [last]
+    assert beyond > 25, "the case must occur"
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -196,7 +199,7 @@ def test_a_slot_takes_eight_bytes_and_a_seventh_for_the_sums_which_begin_cache_l
     assert 8 * capacity < tree.nbytes <= 1.02 * SumTree.BYTES_PER_SLOT * capacity
     assert tree._nodes.ctypes.data % 64 == 0
     assert not (tree._levels % FAN_OUT).any()
-    assert 1 << sum_tree_kernels.SHIFT == FAN_OUT
+    assert 1 << kernels.SHIFT == FAN_OUT
 
 
 def test_uniform_replay_does_not_pay_for_the_compiler():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nextafter
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(f"eps must be a finite number of at least 0, got {eps}")
         super().__init__(capacity, obs_shape, obs_dtype, action_shape, action_dtype, rng=rng, device=device)
         self.alpha, self.eps = alpha, eps
+        from rl_training.data import kernels
+
+        self._stratify, self._weigh, self._admit = kernels.stratify, kernels.weigh, kernels.admit
         self._tree = SumTree(capacity)
         self._largest = 1.0  # p**alpha, over the whole history
         self._added = 0
@@ -81,22 +85,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(f"beta must be from 0 to 1, got {beta}")
         slots = self._tree.find(self._targets(batch_size))
         batch = self.gather(slots)
-        batch.weight = self._weights(self._tree.values.take(slots), beta)
+        weight = np.empty(batch_size, np.float32)
+        # N and the total cancel against the largest weight, which is that of the smallest priority.
+        self._weigh(self._tree.values, slots, beta, weight)
+        batch.weight = torch.from_numpy(weight) if self._on_cpu else torch.from_numpy(weight).to(self.device)
         return batch
 
     def _targets(self, batch_size: int) -> Array:
         total = self._tree.total
         if total == 0.0:
             raise ValueError("every transition has priority 0; eps > 0 keeps them from that")
-        targets = np.arange(batch_size) + self._rng.random(batch_size)
-        targets *= total / batch_size
+        targets = self._rng.random(batch_size)
         # The very last number can be rounded up to the total, which is in nobody's part.
-        return np.minimum(targets, np.nextafter(total, 0.0), out=targets)
-
-    def _weights(self, values: Array, beta: float) -> torch.Tensor:
-        # N and the total cancel against the largest weight, which is that of the smallest priority.
-        weights = (values.min(initial=np.inf) / values) ** beta
-        return torch.from_numpy(weights.astype(np.float32)).to(self.device)
+        self._stratify(targets, total, nextafter(total, 0.0))
+        return targets
 
     def gather(self, indices: Array) -> Batch:
         """Return the transitions in these slots, with their insertion numbers as ``indices``."""
@@ -107,46 +109,37 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def probabilities(self, indices: Array) -> Array:
         """Return P(i) of the transitions with these insertion numbers; 0 for those that are gone."""
-        numbers = self._numbers(indices)
+        numbers = _whole(indices)
+        self._check_known(numbers)
         values = self._tree.values.take(numbers % self.capacity) / self._tree.total
-        return np.where(self._is_kept(numbers), values, 0.0)
+        return np.where(numbers >= self._added - self.capacity, values, 0.0)
 
     def update_priorities(self, indices: Array | torch.Tensor, priorities: Array | torch.Tensor) -> None:
         """Give the transitions with these insertion numbers the priorities |delta| [N], to which eps is added.
 
         Those that were overwritten since are ignored. Of a number that comes twice, the last priority counts.
         """
-        numbers, errors = self._numbers(indices), _as_array(priorities).astype(np.float64)
+        numbers, errors = _whole(indices), _as_array(priorities).astype(np.float64)
         if errors.shape != numbers.shape:
             raise ValueError(f"{numbers.shape} indices and {errors.shape} priorities do not belong together")
-        fine = (errors >= 0.0) & (errors <= MAX_VALUE)
-        if not fine.all():
-            bad = int(fine.argmin())
+        kept = self._admit(self._added, self.capacity, MAX_VALUE, numbers, errors)
+        if kept < 0:
+            bad = -1 - kept
+            self._check_known(numbers[bad : bad + 1])
             raise ValueError(
                 f"priority {errors[bad]} of transition {numbers[bad]} (number {bad} of the batch): "
                 f"must be from 0 to {MAX_VALUE:g}"
             )
-        kept = self._is_kept(numbers)
-        if not kept.all():
-            numbers, errors = numbers[kept], errors[kept]
-        values = (errors + self.eps) ** self.alpha
-        self._tree.update(numbers % self.capacity, values)
+        values = (errors[:kept] + self.eps) ** self.alpha
+        self._tree.update(numbers[:kept], values)
         self._largest = max(self._largest, float(values.max(initial=0.0)))
 
-    def _numbers(self, indices: Array | torch.Tensor) -> Array:
-        """Return insertion numbers as int64 [N], refusing those that nothing ever had."""
-        numbers = _as_array(indices)
-        if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
-            raise ValueError(f"indices must be whole numbers [N], got {numbers.dtype}{numbers.shape}")
+    def _check_known(self, numbers: Array) -> None:
+        """Refuse numbers that no transition ever had."""
         known = (numbers >= 0) & (numbers < self._added)
         if not known.all():
-            bad = int(known.argmin())
-            raise ValueError(f"index {numbers[bad]}: only {self._added} transitions were ever added")
-        return numbers.astype(np.int64, copy=False)
-
-    def _is_kept(self, numbers: Array) -> Array:
-        kept: Array = numbers >= self._added - self.capacity
-        return kept
+            bad = numbers[known.argmin()]
+            raise ValueError(f"index {bad}: only {self._added} transitions were ever added")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the parent's state, the leaves in use, the largest of all times and the insertion count."""
@@ -181,3 +174,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 def _as_array(values: Array | torch.Tensor) -> Array:
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _whole(indices: Array | torch.Tensor) -> Array:
+    """Return insertion numbers as a new array of int64 [N]."""
+    numbers = _as_array(indices)
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
+        raise ValueError(f"indices must be whole numbers [N], got {numbers.dtype}{numbers.shape}")
+    return numbers.astype(np.int64)

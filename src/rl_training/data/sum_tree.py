@@ -19,7 +19,7 @@ class SumTree:
     """Values >= 0 of ``capacity`` slots, all 0 at first, and the sums of them by eights, and of those, and so on.
 
     A sum is always taken anew from its eight children, never corrected by a difference, so that no error adds
-    up and the inner nodes follow from the leaves alone. The work is done in ``sum_tree_kernels.py``; numba is
+    up and the inner nodes follow from the leaves alone. The work is done in ``kernels.py``; numba is
     imported with the first tree and not before.
     """
 
@@ -28,11 +28,11 @@ class SumTree:
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
-        from rl_training.data import sum_tree_kernels
+        from rl_training.data import kernels
 
         self.capacity = capacity
-        self._update, self._fill = sum_tree_kernels.update, sum_tree_kernels.fill
-        self._find = sum_tree_kernels.find
+        self._update, self._fill = kernels.update, kernels.fill
+        self._find = kernels.find
         self._levels = _levels(capacity)
         self._nodes = _aligned_zeros(int(self._levels[-1]) + 1)
 

@@ -1,11 +1,12 @@
-"""The loops of the sum tree, compiled when this file is imported (numba keeps the result on disk).
+"""The loops of prioritized replay, compiled when this file is imported (numba keeps the result on disk).
 
-All of them go level by level over the whole batch. Within a level the items do not depend on each other, so a
-processor fetches the nodes of many items from memory at the same time.
+Those of the sum tree go level by level over the whole batch. Within a level the items do not depend on each other,
+so a processor fetches the nodes of many items from memory at the same time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -104,3 +105,39 @@ def find(nodes: Array, levels: Array, rest: Array, slots: Array) -> int:
     if len(rest):
         rest[0] = touched  # or the compiler would leave out what has no effect
     return -1
+
+
+@_compiled("void(float64[::1], float64, float64)")
+def stratify(shares: Array, total: float, highest: float) -> None:
+    """Turn N numbers from [0, 1) into a target in each of N equal parts of ``total``, none above ``highest``."""
+    part = total / max(len(shares), 1)
+    for i in range(len(shares)):
+        shares[i] = min((i + shares[i]) * part, highest)
+
+
+@_compiled("void(float64[::1], int64[::1], float64, float32[::1])")
+def weigh(values: Array, slots: Array, beta: float, weights: Array) -> None:
+    """Compute (smallest value / value)**beta of slots, all of which have a value above 0."""
+    smallest = math.inf
+    for i in range(len(slots)):
+        smallest = min(smallest, values[slots[i]])
+    for i in range(len(slots)):
+        weights[i] = (smallest / values[slots[i]]) ** beta
+
+
+@_compiled("int64(int64, int64, float64, int64[::1], float64[::1])")
+def admit(added: int, capacity: int, limit: float, numbers: Array, errors: Array) -> int:
+    """Turn insertion numbers into slots, leaving out those that were overwritten and closing the gaps.
+
+    Return how many there are, or -1 - i if number i was never given or error i is none; then nothing is changed.
+    """
+    for i in range(len(numbers)):
+        if not (0 <= numbers[i] < added and 0.0 <= errors[i] <= limit):
+            return -1 - i
+    kept = 0
+    for i in range(len(numbers)):
+        if numbers[i] >= added - capacity:
+            numbers[kept] = numbers[i] % capacity
+            errors[kept] = errors[i]
+            kept += 1
+    return kept
