@@ -257,6 +257,14 @@ def test_tensors_are_as_good_as_arrays(dtype):
     assert buffer.probabilities(np.arange(3)) == pytest.approx(expected)
 
 
+def test_what_the_caller_gave_stays_as_it_was():
+    buffer = filled(14)
+    numbers, errors = np.array([1, 6, 12]), np.array([1.0, 2.0, 3.0])
+    buffer.update_priorities(numbers, errors)
+    assert numbers.tolist() == [1, 6, 12]
+    assert errors.tolist() == [1.0, 2.0, 3.0]
+
+
 @given(st.data())
 def test_whatever_happens_it_agrees_with_a_list(data):
     capacity = data.draw(st.integers(1, 20))
