@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 Noise = tuple[torch.Tensor, torch.Tensor]
-"""What disturbs a layer's inputs [R, in] and outputs [R, out]: one row for a whole batch, or one per sample."""
+"""What disturbs a layer's inputs [R, in] and outputs [R, out]: one row for a whole batch, or one per observation."""
 
 
 class NoisyLinear(nn.Module):
@@ -31,10 +31,13 @@ class NoisyLinear(nn.Module):
         self.noise: Noise | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output [B, out] under the noise drawn, if there is any."""
+        """Return the layer's output [B, ..., out] under the noise drawn, if there is any.
+
+        Of more rows than there are draws, as with several fractions to an observation, neighbours share one.
+        """
         if self.noise is None or len(self.noise[0]) == 1:
             return F.linear(x, *self.effective())
-        inner, outer = self.noise  # a matrix of its own for each sample, never written out
+        inner, outer = (_spread(part, x) for part in self.noise)  # matrices that are never written out
         disturbed = F.linear(x * inner, self.weight_sigma, self.bias_sigma)
         return F.linear(x, self.weight, self.bias) + outer * disturbed
 
@@ -52,6 +55,12 @@ class NoisyLinear(nn.Module):
         drawn = rng.standard_normal((rows, in_features + out_features), np.float32)
         shaped = torch.from_numpy(np.copysign(np.sqrt(np.abs(drawn)), drawn)).to(self.weight.device)
         self.noise = shaped[:, :in_features], shaped[:, in_features:]
+
+
+def _spread(part: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Repeat the rows of ``part`` [R, F] so that they broadcast with ``x`` [R * k, ..., F]."""
+    rows = part.repeat_interleave(len(x) // len(part), 0)
+    return rows.view(len(x), *(1 for _ in x.shape[2:]), -1)
 
 
 def noisy_layers(network: nn.Module) -> list[NoisyLinear]:
