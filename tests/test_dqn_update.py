@@ -10,6 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from q_learning_helpers import (
+    fill,
+    make_learner,
+    random_batch,
+    random_mdp,
+    set_table,
+    two_state_mdp,
+    value_iteration,
+    weights_of,
+    whole_mdp,
+)
 from rl_training.algorithms import DQN, dqn_loss
 from rl_training.algorithms.dqn import dqn_gradient
 from rl_training.config import DQNConfig
@@ -19,91 +30,7 @@ from rl_training.models import MLPQNetwork
 from rl_training.models.mirror import MAX_BATCH, numpy_mirror
 from rl_training.models.mlp_q_network import duel
 
-
-def make_learner(
-    obs_shape=(3,),
-    num_actions=2,
-    hidden=(16,),
-    *,
-    dueling=False,
-    activation="relu",
-    total=1000,
-    seed=0,
-    **config,
-):
-    torch.manual_seed(seed)
-    network = MLPQNetwork(obs_shape, num_actions, hidden, dueling=dueling, activation=activation)
-    options = DQNConfig(dueling=dueling, **{"learning_starts": 0, **config})
-    return DQN(network, num_actions, options, total_timesteps=total, rng=np.random.default_rng(seed))
-
-
-def random_batch(seed=0, size=8, obs_shape=(3,), num_actions=2):
-    draw = torch.Generator().manual_seed(seed)
-    return Batch(
-        obs=torch.randn(size, *obs_shape, generator=draw),
-        action=torch.randint(num_actions, (size,), generator=draw),
-        reward=torch.randn(size, generator=draw),
-        discount=torch.rand(size, generator=draw),
-        next_obs=torch.randn(size, *obs_shape, generator=draw),
-    )
-
-
-def fill(module: nn.Module, value: float) -> None:
-    for parameter in module.parameters():
-        parameter.data.fill_(value)
-
-
-def weights_of(module: nn.Module) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in module.parameters()])
-
-
-def set_table(network: nn.Module, table: list[list[float]]) -> None:
-    """Make a linear network give row s of ``table`` for the one-hot observation of state s."""
-    (linear,) = (layer for layer in network.modules() if isinstance(layer, nn.Linear))
-    linear.weight.data.copy_(torch.tensor(table).T)
-    linear.bias.data.zero_()
-
-
 # Fixed points
-
-
-def value_iteration(transition, reward, gamma):
-    """Q* of transition probabilities [S, A, S] (what is missing to 1 terminates) and rewards [S, A]."""
-    q = np.zeros_like(reward)
-    for _ in range(2000):
-        q = reward + gamma * transition @ q.max(1)
-    return q
-
-
-def two_state_mdp(_rng):
-    """Action 1 changes the state, which costs; staying in state 1 pays."""
-    transition = np.zeros((2, 2, 2))
-    transition[[0, 1], 0, [0, 1]] = transition[[0, 1], 1, [1, 0]] = 1.0
-    return transition, np.array([[0.0, -0.5], [1.0, -0.5]])
-
-
-def random_mdp(rng):
-    transition = rng.dirichlet(np.full(5, 0.5), (5, 3)) * rng.uniform(0.5, 1.0, (5, 3, 1))
-    return transition, rng.normal(size=(5, 3))
-
-
-def whole_mdp(transition, reward, gamma):
-    """Every possible transition once, its probability as its weight, those to the end with discount 0."""
-    rows = []
-    for s, a in np.ndindex(reward.shape):
-        outcomes = [(p, gamma, t) for t, p in enumerate(transition[s, a]) if p > 0]
-        outcomes.append((1.0 - transition[s, a].sum(), 0.0, 0))
-        rows += [(s, a, reward[s, a], discount, t, p) for p, discount, t in outcomes if p > 1e-12]
-    s, a, r, discount, t, weight = zip(*rows, strict=True)
-    one_hot = torch.eye(len(reward))
-    return Batch(
-        one_hot[list(s)],
-        torch.tensor(a),
-        torch.tensor(r, dtype=torch.float32),
-        torch.tensor(discount, dtype=torch.float32),
-        one_hot[list(t)],
-        weight=torch.tensor(weight, dtype=torch.float32),
-    )
 
 
 def learned_q(batch, num_states, num_actions, **options):

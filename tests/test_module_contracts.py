@@ -126,7 +126,7 @@ def test_save_and_load_give_the_same_actions(algo: str, tmp_path: Path) -> None:
     result = registry.train(small_config(algo), run_dir=tmp_path / "run", console=False)
     policy, _ = load_policy(load_checkpoint(result.run_dir), registry.get)
     again, _ = load_policy(load_checkpoint(result.checkpoint), registry.get)
-    obs = np.random.default_rng(0).normal(size=(64, *policy.obs.shape)).astype(policy.obs.dtype)
+    obs = np.random.default_rng(0).normal(0.0, 10.0, (64, *policy.obs.shape)).astype(policy.obs.dtype)
     actions = policy.predict(obs)[0]
     assert np.array_equal(actions, again.predict(obs)[0])
     assert np.array_equal(actions, np.stack([policy.predict(one)[0] for one in obs]))
