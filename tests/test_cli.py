@@ -123,14 +123,34 @@ def test_resume_of_an_older_checkpoint_branches(cli: Callable[..., Any], tmp_pat
     assert straight == branched
 
 
+@pytest.mark.parametrize("algo", ["prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow"])
+def test_every_algorithm_trains_evaluates_predicts_and_resumes(
+    cli: Callable[..., Any], tmp_path: Path, algo: str
+) -> None:
+    run = tmp_path / "run"
+    tiny = [*TINY, "total_timesteps=200", "algo_kwargs.batch_size=16", "evaluation.frequency=0"]
+    done = cli("train", "--config", f"{algo}/cartpole", "--run-dir", run, "--quiet", *tiny)
+    assert done.code == 0, done.err
+    expected = json.loads((run / "result.json").read_text())["evaluation"]["returns"]
+    assert json.loads(cli("eval", run, "--json").out)["returns"] == expected
+    assert cli("predict", run, "--obs", "[0, 0, 0.1, 0]").out.strip() in {"0", "1"}
+    assert "Trained 300 steps" in cli("resume", run, "total_timesteps=300").out
+
+
 def test_list_and_show(cli: Callable[..., Any]) -> None:
     listed = json.loads(cli("list", "--json").out)
-    assert "dqn" in listed["algorithms"]
-    assert "dqn/cartpole" in listed["configs"]
-    assert "dqn/cartpole" in cli("list").out
+    plain = cli("list").out
+    for algo in ("dqn", "prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow"):
+        assert algo in listed["algorithms"]
+        assert f"{algo}/cartpole" in listed["configs"]
+        assert f"{algo}/cartpole" in plain
     shown = yaml.safe_load(cli("show", "dqn/cartpole", "algo_kwargs.gamma=0.5").out)
     assert shown["algo_kwargs"]["gamma"] == 0.5
     assert shown["logging"]["window"] == 100
+    rainbow = yaml.safe_load(cli("show", "rainbow/cartpole").out)["algo_kwargs"]
+    parts = ("double", "dueling", "noisy", "prioritized")
+    assert [rainbow[part] for part in parts] == [True] * 4
+    assert rainbow["n_step_return"] == 3
 
 
 @pytest.mark.parametrize(
@@ -147,6 +167,12 @@ def test_list_and_show(cli: Callable[..., Any]) -> None:
         ("train", "--config", "dqn/cartpole", "device=cuda"),
         ("train", "--config", "dqn/cartpole", "network.factory=no_such_module:net"),
         ("train", "--config", "dqn/cartpole", "just-a-word"),
+        ("train", "--config", "prioritized_dqn/cartpole", "algo_kwargs.alpha=1.5"),
+        ("train", "--config", "prioritized_dqn/cartpole", "algo_kwargs.prioritized=false"),
+        ("train", "--config", "c51/cartpole", "algo_kwargs.v_min=200"),
+        ("train", "--config", "qr_dqn/cartpole", "algo_kwargs.num_quantiles=0"),
+        ("train", "--config", "iqn/cartpole", "network.hidden_sizes=[]"),
+        ("train", "--config", "rainbow/cartpole", "env.id=Pendulum-v1"),
         ("resume",),
         ("eval",),
     ],

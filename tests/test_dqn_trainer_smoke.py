@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from rl_training import load_config
 from rl_training.errors import ConfigError
@@ -27,21 +28,25 @@ SMALL = {
 }
 
 
-def test_train_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    result = train_dqn(load_config("dqn/cartpole", SMALL), run_dir=tmp_path / "run", console=False)
+def check_train_writes_checkpoint_and_metrics(algo: str, run_dir: Path, total: int) -> dict[str, float]:
+    """Train for ``total`` steps, a multiple of 200, and look at all that comes out; return the last metrics."""
+    config = load_config(f"{algo}/cartpole", {**SMALL, "total_timesteps": total})
+    result = train_dqn(config, run_dir=run_dir, console=False)
 
-    assert result.steps == 1_200
-    assert result.updates == (1_200 - 200) // 4
+    assert result.steps == total
+    assert result.updates == (total - 200) // 4
     assert result.metrics["train/n_updates"] == result.updates
     assert result.metrics["train/loss"] > 0
+    assert {"train/q_value_mean", "train/target_mean", "train/td_error_mean"} <= result.metrics.keys()
     assert result.evaluation is not None
     assert len(result.evaluation.returns) == 3
     assert (result.checkpoint / "manifest.json").is_file()
 
-    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [row["step"] for row in rows if "train/n_updates" in row] == [200, 400, 600, 800, 1_000, 1_200]
-    assert [row["step"] for row in rows if "eval/mean_reward" in row] == [400, 800, 1_200, 1_200]
-    written = {path.name for path in (tmp_path / "run").iterdir()}
+    rows = read_metrics(run_dir / "metrics.jsonl")
+    assert [row["step"] for row in rows if "train/n_updates" in row] == list(range(200, total + 1, 200))
+    evaluated = [*range(400, total + 1, 400), total]
+    assert [row["step"] for row in rows if "eval/mean_reward" in row] == evaluated
+    written = {path.name for path in run_dir.iterdir()}
     assert {
         "config.yaml",
         "metadata.json",
@@ -50,7 +55,41 @@ def test_train_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
         "result.json",
         "tensorboard",
     } <= written
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 1_200
+    written_result = json.loads((run_dir / "result.json").read_text())
+    assert (written_result["algo"], written_result["steps"]) == (algo, total)
+    return result.metrics
+
+
+def test_train_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics("dqn", tmp_path / "run", 1_200)
+
+
+def test_train_prioritized_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics("prioritized_dqn", tmp_path / "run", 600)
+    (replay,) = (tmp_path / "run" / "checkpoints").glob("step-000000600*/replay.safetensors")
+    with safe_open(replay, "np") as file:
+        (name,) = (name for name in file.keys() if name.endswith("priorities"))  # noqa: SIM118
+        priorities = file.get_tensor(name)
+    assert len(priorities) == 600
+    assert priorities.std() > 0, "updates should have fed their errors back"
+
+
+def test_train_c51_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    metrics = check_train_writes_checkpoint_and_metrics("c51", tmp_path / "run", 600)
+    assert 0 <= metrics["train/clipped_mass"] < 0.05
+
+
+def test_train_qr_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics("qr_dqn", tmp_path / "run", 600)
+
+
+def test_train_iqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics("iqn", tmp_path / "run", 600)
+
+
+def test_train_rainbow_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    metrics = check_train_writes_checkpoint_and_metrics("rainbow", tmp_path / "run", 600)
+    assert metrics["train/exploration_rate"] == 0
 
 
 def test_train_dqn_learns_a_little(tmp_path: Path) -> None:

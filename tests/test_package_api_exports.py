@@ -6,15 +6,28 @@ import importlib
 
 import pytest
 
+CLASSES = {
+    "dqn": "DQN",
+    "prioritized_dqn": "PrioritizedDQN",
+    "c51": "C51",
+    "qr_dqn": "QRDQN",
+    "iqn": "IQN",
+    "rainbow": "Rainbow",
+}
 PROMISED = {
-    "rl_training": ["DQN", "load", "load_config", "ExperimentManager", "Callback", "__version__"],
-    "rl_training.api": ["DQN", "ManagedAlgorithm", "load"],
-    "rl_training.algorithms": ["DQN", "dqn_loss", "UpdateResult", "AlgorithmSpec"],
-    "rl_training.data": ["ReplayBuffer"],
+    "rl_training": [*CLASSES.values(), "load", "load_config", "ExperimentManager", "Callback", "__version__"],
+    "rl_training.api": [*CLASSES.values(), "ManagedAlgorithm", "load"],
+    "rl_training.algorithms": [*CLASSES.values(), "QLearner", "dqn_loss", "UpdateResult", "AlgorithmSpec"],
+    "rl_training.data": ["ReplayBuffer", "PrioritizedReplayBuffer"],
     "rl_training.data.replay_buffer": ["ReplayBuffer"],
-    "rl_training.models": ["MLPQNetwork"],
+    "rl_training.data.prioritized_replay_buffer": ["PrioritizedReplayBuffer"],
+    "rl_training.models": ["MLPQNetwork", "MLPQRQNetwork", "MLPC51QNetwork", "MLPIQNQNetwork", "NoisyLinear"],
     "rl_training.models.mlp_q_network": ["MLPQNetwork"],
-    "rl_training.algorithms.dqn": ["DQN", "dqn_loss"],
+    "rl_training.models.mlp_qr_q_network": ["MLPQRQNetwork"],
+    "rl_training.algorithms.dqn": ["DQN", "PrioritizedDQN", "dqn_loss"],
+    "rl_training.algorithms.qr_dqn": ["QRDQN", "qr_dqn_loss", "quantile_huber_loss"],
+    "rl_training.algorithms.c51": ["C51", "Rainbow", "c51_loss", "project"],
+    "rl_training.algorithms.iqn": ["IQN"],
     "rl_training.runtime.dqn_trainer": ["train_dqn"],
     "rl_training.runtime.workflows": ["start", "resume", "load_policy"],
     "rl_training.experiment.registry": ["train", "resume", "evaluate", "predict", "register"],
@@ -28,14 +41,16 @@ def test_name_exists(module: str, name: str) -> None:
     assert getattr(importlib.import_module(module), name) is not None
 
 
-def test_two_classes_share_the_name_dqn() -> None:
+@pytest.mark.parametrize(("algo", "name"), list(CLASSES.items()))
+def test_a_managed_class_shares_the_name_of_its_learner(algo: str, name: str) -> None:
     import rl_training
     from rl_training import algorithms
     from rl_training.api import ManagedAlgorithm
 
-    assert rl_training.DQN is not algorithms.DQN
-    assert issubclass(rl_training.DQN, ManagedAlgorithm)
-    assert rl_training.DQN.algo_name == "dqn"
+    managed = getattr(rl_training, name)
+    assert managed is not getattr(algorithms, name)
+    assert issubclass(managed, ManagedAlgorithm)
+    assert managed.algo_name == algo
 
 
 def test_unknown_names_are_refused_and_known_ones_listed() -> None:
@@ -43,4 +58,4 @@ def test_unknown_names_are_refused_and_known_ones_listed() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'PPOO'"):
         rl_training.PPOO  # noqa: B018
-    assert "DQN" in dir(rl_training)
+    assert set(CLASSES.values()) <= set(dir(rl_training))

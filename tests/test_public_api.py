@@ -81,6 +81,24 @@ def test_learn_again_trains_that_much_more(tmp_path: Path) -> None:
     assert agent.result.steps == 500
 
 
+@pytest.mark.parametrize("name", ["PrioritizedDQN", "C51", "QRDQN", "IQN", "Rainbow"])
+def test_every_class_learns_saves_loads_and_goes_on(tmp_path: Path, name: str) -> None:
+    cls = getattr(rl_training, name)
+    agent = cls("CartPole-v1", config=SMALL, run_dir=tmp_path / "run", learning_starts=50, batch_size=16)
+    agent.learn(120, progress_bar=False)
+    loaded = rl_training.load(agent.save(tmp_path / "saved"))
+    assert type(loaded) is cls
+    obs = np.random.default_rng(0).normal(size=(32, 4))
+    assert np.array_equal(loaded.predict(obs)[0], agent.predict(obs)[0])
+    assert set(agent.predict(obs, deterministic=False)[0]) <= {0, 1}
+    mask = np.eye(2, dtype=bool)[np.arange(32) % 2]
+    assert np.array_equal(agent.predict(obs, action_mask=mask)[0], np.arange(32) % 2)
+    assert loaded.evaluate(2) == agent.evaluate(2)
+    assert agent.learn(60, progress_bar=False).result.steps == 180
+    with pytest.raises(CheckpointError, match=f"was made by '{cls.algo_name}', not 'dqn'"):
+        DQN.load(tmp_path / "saved")
+
+
 def test_save_load_and_resume(tmp_path: Path) -> None:
     agent = small_agent(tmp_path)
     agent.learn(300, progress_bar=False)
@@ -185,6 +203,9 @@ def test_stop_on_threshold(tmp_path: Path) -> None:
         (lambda: DQN(), "env: give an environment"),
         (lambda: DQN("CartPole-v1", gama=0.9), "algo_kwargs.gama: unknown key; did you mean 'gamma'"),
         (lambda: DQN("CartPole-v1", gamma=2.0), "algo_kwargs.gamma: 2.0 is not allowed"),
+        (lambda: rl_training.C51("CartPole-v1", v_min=3, v_max=2), "algo_kwargs.v_min: 3 is not below"),
+        (lambda: rl_training.QRDQN("CartPole-v1", num_atoms=5), "algo_kwargs.num_atoms: unknown key"),
+        (lambda: rl_training.PrioritizedDQN("CartPole-v1", alpha=-1), "algo_kwargs.alpha: -1"),
         (lambda: DQN("CartPole-v1").predict(np.zeros(4)), "call learn"),
         (lambda: DQN("CartPole-v1").evaluate(1), "call learn"),
         (lambda: DQN("CartPole-v1").save("x"), "nothing to save"),

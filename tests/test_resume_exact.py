@@ -57,7 +57,8 @@ def configured(**settings: Any) -> Any:
 
 
 def start(path: Path, callback: Any = None, **settings: Any) -> None:
-    workflows.start(configured(**settings), get("dqn"), run_dir=path, callback=callback, console=False)
+    config = configured(**settings)
+    workflows.start(config, get(config.algo), run_dir=path, callback=callback, console=False)
 
 
 def resume(path: Path, *overrides: str) -> None:
@@ -205,6 +206,37 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert outcome(tmp_path / "run") == straight
 
 
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "prioritized_dqn": {"algo": "prioritized_dqn"},
+    "c51": {"algo": "c51", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
+    "qr_dqn": {"algo": "qr_dqn", "algo_kwargs__num_quantiles": 16},
+    "iqn": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__num_target_quantiles": 8},
+    "iqn, noisy": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__noisy": True},
+    "rainbow": {"algo": "rainbow", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_kill_changes_no_bit_of_any_algorithm(tmp_path: Path, algorithm: str) -> None:
+    settings = {"total_timesteps": 500, "evaluation__frequency": 250, **ALGORITHMS[algorithm]}
+    start(tmp_path / "straight", **settings)
+    kill = stop_at(354, signal.SIGKILL)
+    child = Child(tmp_path, functools.partial(start, tmp_path / "killed", callback=kill, **settings))
+    assert child.wait() == -signal.SIGKILL, child.err
+    killed = final_tree(tmp_path / "killed")
+    assert killed["loop"]["clock"]["steps"] == 250, "the last checkpoint before the kill"
+    resume(tmp_path / "killed")
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "straight")
+
+    buffers = [tree["replay"]["buffer"] for tree in (killed, final_tree(tmp_path / "straight"))]
+    prioritized = algorithm in ("prioritized_dqn", "rainbow")
+    assert all(("priorities" in buffer) == prioritized for buffer in buffers)
+    if prioritized:
+        saved, final = (np.asarray(buffer["priorities"]) for buffer in buffers)
+        assert len(np.unique(saved)) > 20
+        assert not np.array_equal(saved, final[: len(saved)])
+
+
 # Stops
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -295,6 +327,7 @@ RESTORED_DIFFERENTLY = {
     "._timer": "the same",
     "_space._np_random": "nothing samples from a space; gymnasium seeds it from the system",
     ".last_td_errors": "a report of the last update that nothing reads while training",
+    ".algorithm.fractions": "drawn before every use, or constant",
     "._grad": "zeroed before every use",
     ".grad": "views of _grad",
     ".optimizer.grads": "the same",
@@ -361,7 +394,8 @@ def make_run() -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
 
     def make(**settings: Any) -> Run:
-        runs.append(Run(configured(**settings), get("dqn")))
+        config = configured(**settings)
+        runs.append(Run(config, get(config.algo)))
         return runs[-1]
 
     yield make
@@ -370,7 +404,9 @@ def make_run() -> Iterator[Callable[..., Run]]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"network__normalize_obs": True, "algo_kwargs__dueling": True}], ids=str
+    "settings",
+    [{}, {"network__normalize_obs": True, "algo_kwargs__dueling": True}, *ALGORITHMS.values()],
+    ids=str,
 )
 def test_every_live_value_comes_back(
     tmp_path: Path, make_run: Callable[..., Run], settings: dict[str, Any]

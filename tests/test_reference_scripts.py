@@ -1,0 +1,40 @@
+"""The other reference scripts run, and each shows what is special to its algorithm."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from children import Child
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHOWN = {
+    "c51": ["pole upright:", "pole falling:", "0 to  10"],
+    "iqn": ["caution changes the action in ", "in the worst 25% of cases"],
+    "rainbow": ["noise of noisy layer 0: ", "noise of noisy layer 1: "],
+}
+
+
+@pytest.mark.parametrize("algo", SHOWN)
+def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> None:
+    def run() -> None:
+        os.chdir(tmp_path)
+        script = str(EXAMPLES / f"{algo}_cartpole_reference.py")
+        sys.argv = [script, "--total-timesteps", "1300", "--episodes", "3", "--run-dir", "run"]
+        runpy.run_path(script, run_name="__main__")
+
+    child = Child(tmp_path, run)
+    assert child.wait() == 0, child.err
+    for text in ("over 3 episodes", *SHOWN[algo]):
+        assert text in child.out
+    assert (tmp_path / "run" / "exported" / "manifest.json").is_file()
+
+
+def test_every_script_is_run_by_some_test() -> None:
+    scripts = {path.name for path in EXAMPLES.glob("*_reference.py")}
+    apart = {"dqn", "prioritized_dqn", "qr_dqn"}
+    assert scripts == {f"{algo}_cartpole_reference.py" for algo in (*SHOWN, *apart)}
