@@ -9,7 +9,7 @@ help:
 	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
 	@echo "make test    install what tests need and run the suite"
 	@echo "make check   ruff and mypy"
-	@echo "make bench   speed against Stable-Baselines3, on this machine"
+	@echo "make bench   speed against Stable-Baselines3 and Tianshou, on this machine"
 
 train: $(VENV)/installed
 	$(BIN)/rl-training train --config dqn/cartpole
@@ -27,6 +27,7 @@ check: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/dqn_speed.py
+	$(BIN)/python benchmarks/replay_speed.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

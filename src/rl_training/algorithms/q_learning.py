@@ -113,8 +113,10 @@ class QLearner(Generic[Config]):
         """Return the online network's Q-values [N, A] of raw observations [N, *obs]; ``noisy`` draws for each."""
         layers = self._online_noise if noisy else []
         with torch.no_grad():
-            if self._mirror is not None and not layers and len(obs) <= self._mirror.max_batch:
-                return self.expected(torch.from_numpy(self._mirror(obs))).numpy()
+            if self._mirror is not None and len(obs) <= self._mirror.max_batch:
+                return self.expected(
+                    torch.from_numpy(self._mirror(obs, self._rng if layers else None))
+                ).numpy()
             with noise(layers, self._rng, len(obs)):
                 out = self.output(self.online, torch.as_tensor(obs, device=self.device), "policy")
             return self.expected(out).cpu().numpy()

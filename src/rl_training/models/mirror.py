@@ -10,6 +10,7 @@ from torch import nn
 from rl_training.models.mlp_c51_q_network import MLPC51QNetwork
 from rl_training.models.mlp_q_network import ActionMLP, MLPQNetwork
 from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
+from rl_training.models.noisy import NoisyLinear, draw_noise
 from rl_training.spaces import Array
 
 _ZERO = np.float32(0.0)  # a Python 0.0 would be converted anew at every call
@@ -25,7 +26,7 @@ _MAX_PRODUCTS = 2**18
 
 
 class NumpyMirror:
-    """Computes what a network gives for observations [N, *obs], for N up to ``max_batch``, noise left out.
+    """Computes what a network gives for observations [N, *obs], for N up to ``max_batch``.
 
     Its arrays share memory with the parameters, so it follows every in-place update for free. It has to be
     made after the parameters have found their final place.
@@ -37,18 +38,28 @@ class NumpyMirror:
         self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
         flat = [parameter.detach().numpy() for parameter in network.mlp.flat]
         self._layers = list(zip(flat[::2], flat[1::2], strict=True))
+        self._sigmas = [
+            (layer.weight_sigma.detach().numpy(), layer.bias_sigma.detach().numpy())
+            if isinstance(layer, NoisyLinear)
+            else None
+            for layer in network.mlp.linears
+        ]
         self.max_batch = min(MAX_BATCH, _MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
 
-    def __call__(self, obs: Array) -> Array:
-        """Return the network's output [N, A] or [N, A, width]."""
+    def __call__(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
+        """Return the network's output [N, A] or [N, A, width], under noise drawn for each if ``rng`` is given."""
         if obs.dtype is not _FLOAT32:
             obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
         activate, last = self._activate, len(self._layers) - 1
         x = obs.ravel() if len(obs) == 1 else obs.reshape(len(obs), -1)
         for i, (weight, bias) in enumerate(self._layers):
+            sigmas = self._sigmas[i]
+            noisy = None if rng is None or sigmas is None else self._noise(x, len(obs), sigmas, rng)
             # A product with a vector is cheaper than with a matrix of one row.
             x = weight.dot(x) if x.ndim == 1 else x @ weight.T
             x += bias
+            if noisy is not None:
+                x += noisy
             if i < last:
                 activate(x)
         out: Array = x.reshape(len(obs), *self._shape)
@@ -56,6 +67,14 @@ class NumpyMirror:
             advantage = out[:, 1:]
             return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
         return out
+
+    @staticmethod
+    def _noise(x: Array, rows: int, sigmas: tuple[Array, Array], rng: np.random.Generator) -> Array:
+        weight, bias = sigmas
+        inner, outer = draw_noise(rng, rows, weight.shape[1], weight.shape[0])
+        if x.ndim == 1:
+            return np.asarray(outer[0] * (weight.dot(x * inner[0]) + bias))
+        return np.asarray(outer * ((x * inner) @ weight.T + bias))
 
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rl_training.spaces import Array
+
 Noise = tuple[torch.Tensor, torch.Tensor]
 """What disturbs a layer's inputs [R, in] and outputs [R, out]: one row for a whole batch, or one per observation."""
 
@@ -51,10 +53,16 @@ class NoisyLinear(nn.Module):
 
     def draw(self, rng: np.random.Generator, rows: int) -> None:
         """Draw noise for ``rows`` samples, or for a whole batch if that is 1."""
-        out_features, in_features = self.weight.shape
-        drawn = rng.standard_normal((rows, in_features + out_features), np.float32)
-        shaped = torch.from_numpy(np.copysign(np.sqrt(np.abs(drawn)), drawn)).to(self.weight.device)
-        self.noise = shaped[:, :in_features], shaped[:, in_features:]
+        inner, outer = draw_noise(rng, rows, self.weight.shape[1], self.weight.shape[0])
+        device = self.weight.device
+        self.noise = torch.from_numpy(inner).to(device), torch.from_numpy(outer).to(device)
+
+
+def draw_noise(rng: np.random.Generator, rows: int, inputs: int, outputs: int) -> tuple[Array, Array]:
+    """Draw f(e_in) [rows, inputs] and f(e_out) [rows, outputs]."""
+    drawn = rng.standard_normal((rows, inputs + outputs), np.float32)
+    shaped = np.copysign(np.sqrt(np.abs(drawn)), drawn)
+    return shaped[:, :inputs], shaped[:, inputs:]
 
 
 def _spread(part: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
