@@ -42,6 +42,13 @@ def fit(learner: Any, batch: Batch, rounds: int, updates: int, rates: tuple[floa
         learner.sync_target()
 
 
+def sure_mdp(rng: np.random.Generator) -> tuple[Any, Any]:
+    """A random MDP of five states whose actions have one outcome each; one of them ends the episode."""
+    transition = np.eye(5)[rng.integers(0, 5, (5, 3))]
+    transition[2, 1] = 0.0
+    return transition, rng.normal(size=(5, 3))
+
+
 TABLE = {"hidden": (), "max_grad_norm": None, "adam_eps": 1e-8}
 FITTING: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {
     "c51": ({**TABLE, "num_atoms": 51}, (0.3, 0.03)),
@@ -70,6 +77,7 @@ FITTING: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {
         # The midpoints of N shares have the distribution's mean up to O(1 / N), exactly if nothing is random.
         ("qr_dqn", two_state_mdp, {}, 1e-2),
         ("qr_dqn", two_state_mdp, {"double": True, "dueling": True}, 1e-2),
+        ("qr_dqn", sure_mdp, {}, 1e-2),
         ("qr_dqn", random_mdp, {}, 2e-2),
         # A small network smooths the steps that the quantile function of a discrete return has.
         ("iqn", two_state_mdp, {}, 1e-2),
