@@ -23,8 +23,12 @@ from rl_training.envs.journal import EpisodeSeeds
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import ConfigError, EnvError
+from rl_training.experiment import registry
+from rl_training.experiment.configs import load_config
+from rl_training.runtime.checkpoint import tree_digest
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluator import evaluate
+from rl_training.runtime.workflows import load_checkpoint
 from rl_training.spaces import ContinuousActions, DiscreteActions
 
 OWN = {"sync": SyncVectorEnv, "subprocess": SubprocessVectorEnv}
@@ -284,7 +288,7 @@ WRONG = [
     ([1.0, 0.0, np.nan], "action_mask dtype: expected bool or int, got float64"),
     (["a", "b", "c"], "action_mask dtype: expected bool or int, got <U1"),
     ([None, True, True], "action_mask dtype: expected bool or int, got object"),
-    ([0, 0, 0], "action_mask: forbids every action, though the episode goes on"),
+    ([0, 0, 0], "action_mask: forbids every action, though this state is not terminal"),
 ]
 
 
@@ -426,3 +430,31 @@ def test_the_command_line_takes_a_mask(cli: Callable[..., Any], run_dir: Path) -
     assert json.loads(cli(*words).out) == {"action": [1, 0]}
     done = cli("predict", run_dir, "--obs", json.dumps(OBS), "--action-mask", "[1, 0")
     assert (done.code, done.err) == (2, "error: --action-mask: not valid JSON: '[1, 0'\n")
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+def test_a_resumed_run_is_the_same_to_the_last_bit_with_masks(tmp_path: Path, vectorization: str) -> None:
+    config = load_config(
+        "rainbow/cartpole",
+        {
+            "total_timesteps": 600,
+            "env.num_envs": 3,
+            "env.vectorization": vectorization,
+            "algo_kwargs.learning_starts": 60,
+            "algo_kwargs.train_freq": 6,
+            "algo_kwargs.gradient_steps": 1,
+            "algo_kwargs.batch_size": 16,
+            "network.hidden_sizes": [16],
+            "evaluation.frequency": 0,
+            "evaluation.final_episodes": 0,
+            "checkpoint.frequency": 300,
+            "logging.tensorboard": False,
+        },
+    )
+    straight = registry.train(config, run_dir=tmp_path / "straight", env=Masked, console=False)
+    half = next(path for path in straight.checkpoint.parent.iterdir() if path.name.endswith("000300"))
+    branch = registry.resume(half, env=Masked, console=False)
+    trees = [load_checkpoint(result.checkpoint).tree for result in (straight, branch)]
+    assert "next_masks" in trees[0]["replay"]["buffer"]
+    for section in ("model", "optimizer", "replay", "rng", "envs"):
+        assert tree_digest({section: trees[0][section]}) == tree_digest({section: trees[1][section]})

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from q_learning_helpers import make_learner, random_batch, set_table
-from rl_training.algorithms.c51 import CLIPPED_SHARE, c51_loss, project
+from rl_training.algorithms.c51 import OUTSIDE_SHARE, c51_loss, project
 from rl_training.data import Batch
+from rl_training.experiment import registry
+from rl_training.experiment.configs import load_config
 from rl_training.models import MLPC51QNetwork
 
 SUPPORTS = {
@@ -335,13 +339,76 @@ def test_the_network_gives_logits_and_its_support_is_no_weight() -> None:
 
 def test_the_warning_says_how_much_is_clipped_and_what_to_do() -> None:
     learner = make_learner(algo="c51", v_min=-1.5, v_max=20)
-    told = learner.warnings({"train/clipped_mass": 0.256, "train/loss": 3.0})
-    assert told == {
-        "clipped_mass": "26% of the targets' mass lies outside the support [-1.5, 20] and is clipped to it; "
+    bad = {"train/clipped_mass": 0.256, "train/targets_outside": OUTSIDE_SHARE, "train/returns_outside": 0.0}
+    told = {
+        "clipped_mass": "returns do not fit the support [-1.5, 20]: 26 % of the targets' mass is clipped to its ends; "
         "widen algo_kwargs.v_min and v_max"
     }
-    for row in ({}, {"train/clipped_mass": 0.0}, {"train/clipped_mass": CLIPPED_SHARE - 1e-6}):
-        assert learner.warnings(row) == {}
+    assert learner.warnings(bad) == told
+    assert learner.warnings({**bad, "train/targets_outside": 0.0, "train/returns_outside": 1e-6}) == told
+    assert learner.warnings({**bad, "train/targets_outside": OUTSIDE_SHARE - 1e-6}) == {}
+    assert learner.warnings({}) == {}
+
+
+class Payday(gym.Env[Any, Any]):
+    """Episodes of ``length`` steps, each rewarded with ``wage``, the last one with ``bonus`` on top."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length: int, wage: float, bonus: float) -> None:
+        self.length, self.wage, self.bonus = length, wage, bonus
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        over = self.t == self.length
+        reward = self.wage + (self.bonus if over else 0.0)
+        return np.array([self.t / self.length], np.float32), reward, over, False, {}
+
+
+@pytest.mark.parametrize(
+    ("length", "wage", "bonus", "support", "warned"),
+    [
+        (
+            50,
+            0.0,
+            100.0,
+            (-10, 10),
+            True,
+        ),  # one transition in fifty is outside, all else bootstraps on its ends
+        (50, 0.0, 9.0, (-10, 10), False),
+        (9, 5.0, 0.0, (0, 50), False),  # an untrained network's mass is clipped though all returns fit
+        (9, 5.0, 0.0, (0, 30), True),
+    ],
+)
+def test_what_was_seen_decides_about_the_warning(
+    capfd: Any, tmp_path: Path, length: int, wage: float, bonus: float, support: tuple[int, int], warned: bool
+) -> None:
+    config = load_config(
+        "c51/cartpole",
+        {
+            "total_timesteps": 1_200,
+            "algo_kwargs.learning_starts": 100,
+            "algo_kwargs.train_freq": 2,
+            "algo_kwargs.gradient_steps": 1,
+            "algo_kwargs.target_update_interval": 50,
+            "algo_kwargs.v_min": support[0],
+            "algo_kwargs.v_max": support[1],
+            "network.hidden_sizes": [16],
+            "evaluation.frequency": 0,
+            "evaluation.final_episodes": 0,
+            "logging.tensorboard": False,
+            "logging.frequency": 300,
+        },
+    )
+    factory = functools.partial(Payday, length, wage, bonus)
+    registry.train(config, run_dir=tmp_path / "run", env=factory, console=False)
+    assert ("do not fit the support" in capfd.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(("v_max", "times"), [(5, 1), (100, 0)], ids=["too small", "fitting"])
@@ -354,6 +421,6 @@ def test_a_run_tells_once_that_returns_do_not_fit(
     words += ["evaluation.frequency=0", "evaluation.final_episodes=0", "logging.tensorboard=false"]
     done = cli("train", "--config", "c51/cartpole", "--run-dir", tmp_path / "run", "--quiet", *words)
     assert done.code == 0, done.err
-    lines = [line for line in done.err.splitlines() if "outside the support [0, " in line]
+    lines = [line for line in done.err.splitlines() if "do not fit the support [0, " in line]
     assert len(lines) == times
     assert all(line.startswith("warning: step ") for line in lines)

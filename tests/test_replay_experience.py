@@ -101,16 +101,25 @@ def test_beta_moves_in_a_line_and_ends_with_the_run() -> None:
     assert betas == {0: 0.4, 50: pytest.approx(0.7), 75: pytest.approx(0.85), 100: 1.0, 200: 1.0}
 
 
-def test_batches_carry_weights_of_the_present_beta() -> None:
-    for settings, steps in (({}, 60), ({}, 100), ({"beta_final": 0.4}, 60), ({"total_timesteps": 600}, 60)):
-        experience = make_prioritized(**settings)
-        learn(experience, 1, steps - 1)
-        experience.add(step())
-        batch = next(experience.batches(steps)) if steps % 4 == 2 else experience._sample()
-        chances = experience.buffer.probabilities(batch.indices)
-        weights = (chances.min() / chances) ** experience.beta
-        assert batch.weight.numpy() == pytest.approx(weights, rel=1e-6)
-        assert batch.weight.min() < 1.0
+@pytest.mark.parametrize(
+    ("settings", "steps", "beta"),
+    [
+        ({}, 58, 0.4 + 0.6 * 0.58),
+        ({}, 98, 0.4 + 0.6 * 0.98),
+        ({"beta_final": 0.4}, 58, 0.4),
+        ({"total_timesteps": 580}, 58, 0.46),
+    ],
+)
+def test_batches_carry_weights_of_the_present_beta(
+    settings: dict[str, float], steps: int, beta: float
+) -> None:
+    experience = make_prioritized(**settings)
+    learn(experience, 1, steps - 1)
+    experience.add(step())
+    batch = next(experience.batches(steps))  # updates are due at 14, 18, ...
+    chances = experience.buffer.probabilities(batch.indices)
+    assert batch.weight.numpy() == pytest.approx((chances.min() / chances) ** beta, rel=1e-6)
+    assert batch.weight.min() < 1.0
 
 
 def test_feedback_moves_the_chances() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import subprocess
 import sys
@@ -208,3 +209,20 @@ def test_uniform_replay_does_not_pay_for_the_compiler():
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_disk_that_refuses_the_compiled_code_costs_nothing_but_time(tmp_path):
+    """The cache of numba cannot be written where no file may have any size."""
+    script = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "from rl_training.data import PrioritizedReplayBuffer; PrioritizedReplayBuffer(4, (1,))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -320,6 +320,8 @@ def test_a_batch_of_one_keeps_its_shapes(algo: str) -> None:
             ]
         ),
         ("c51", "v_max", float("inf")),
+        ("c51", "v_max", 1e39),
+        ("c51", "v_max", 1e-43),
     ],
 )
 def test_bad_input_is_one_line_that_names_its_key(algo: str, key: str, value: Any) -> None:
@@ -346,3 +348,39 @@ def test_names_of_other_packages_lead_to_ours(algo: str, key: str, hint: str) ->
     with pytest.raises(ConfigError) as caught:
         load_config(f"{algo}/cartpole", {f"algo_kwargs.{key}": 1})
     assert str(caught.value).startswith(expected)
+
+
+def test_a_support_whose_atoms_are_one_in_single_precision_is_refused() -> None:
+    close = {"algo_kwargs.v_min": 1e8, "algo_kwargs.v_max": 100_000_001}
+    with pytest.raises(ConfigError, match=r"^algo_kwargs\.v_max: .*cannot be told apart"):
+        load_config("c51/cartpole", close)
+    load_config("c51/cartpole", {"algo_kwargs.v_min": 1e8, "algo_kwargs.v_max": 2e8})
+
+
+@pytest.mark.parametrize(
+    ("algo", "override"),
+    [
+        ("prioritized_dqn", "alpha=0"),
+        ("c51", "v_max=1000"),
+        ("rainbow", "v_min=-7"),
+        ("dqn", "prioritized=true"),
+    ],
+)
+def test_what_the_saved_state_depends_on_cannot_change_on_resume(
+    tmp_path: Path, algo: str, override: str
+) -> None:
+    config = {
+        "algo": algo,
+        "env": {"id": "CartPole-v1"},
+        "total_timesteps": 100,
+        "algo_kwargs": {"learning_starts": 50, "buffer_size": 100, "batch_size": 8},
+        "network": {"hidden_sizes": [8]},
+        "evaluation": {"frequency": 0, "final_episodes": 0},
+        "logging": {"tensorboard": False, "csv": False},
+    }
+    done = registry.train(load_config(config), run_dir=tmp_path / "run", console=False)
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^algo_kwargs\.{key}: cannot change when a run is resumed"):
+        registry.resume(
+            done.run_dir, overrides=[f"algo_kwargs.{override}", "total_timesteps=200"], console=False
+        )

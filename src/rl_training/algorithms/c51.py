@@ -12,8 +12,10 @@ from rl_training.algorithms.q_learning import HeadLoss, QLearner
 from rl_training.config import C51Config
 from rl_training.data.transitions import Batch
 
-CLIPPED_SHARE = 0.05
-"""Share of the targets' mass outside the support that is worth a warning."""
+OUTSIDE_SHARE = 0.05
+"""Share of targets with a mean outside the support that is worth a warning."""
+MARGIN = 5e-4
+"""What counts as rounding rather than as a return that does not fit, as a share of the support's width."""
 
 
 def project(
@@ -34,17 +36,22 @@ def project(
     projected = torch.zeros_like(probabilities)
     projected.scatter_add_(1, lower, probabilities * (1.0 - upper_share))
     projected.scatter_add_(1, (lower + 1).clamp(max=count - 1), probabilities * upper_share)
-    # Half a thousandth of the support's width is rounding, not a return that does not fit.
-    margin = 5e-4 * (high - low)
-    outside = (moved < low - margin) | (moved > high + margin)
-    return projected, (probabilities * outside).sum(1)
+    return projected, (probabilities * _outside(moved, support)).sum(1)
+
+
+def _outside(value: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+    low, high = support[0], support[-1]
+    margin = MARGIN * (high - low)
+    return (value < low - margin) | (value > high + margin)
 
 
 def c51_loss(chosen: torch.Tensor, following: torch.Tensor, batch: Batch, support: torch.Tensor) -> HeadLoss:
     """Return the cross-entropy between the logits ``chosen`` [B, N] and the projected target of ``following``."""
     with torch.no_grad():
-        target, clipped = project(following.softmax(1), batch.reward, batch.discount, support)
+        ahead = following.softmax(1)
+        target, clipped = project(ahead, batch.reward, batch.discount, support)
         value, target_value = chosen.softmax(1) @ support, target @ support
+        beyond = _outside(batch.reward + batch.discount * (ahead @ support), support)
     each = -(target * chosen.log_softmax(1)).sum(1)
     return HeadLoss(
         each,
@@ -52,7 +59,11 @@ def c51_loss(chosen: torch.Tensor, following: torch.Tensor, batch: Batch, suppor
         target_value,
         value - target_value,
         priority=each.detach(),
-        extra={"clipped_mass": clipped},
+        extra={
+            "clipped_mass": clipped,
+            "targets_outside": beyond.float(),
+            "returns_outside": (beyond & (batch.discount == 0.0)).float(),
+        },
     )
 
 
@@ -72,14 +83,19 @@ class C51(QLearner[C51Config]):
         return c51_loss(chosen, following, batch, self.support)
 
     def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
-        """Say so if returns do not fit the support."""
-        share = row.get("train/clipped_mass", 0.0)
-        if share < CLIPPED_SHARE:
+        """Say so if returns do not fit the support.
+
+        At the end of an episode the target is what was really received, so that a single one outside is proof.
+        Before, it is an estimate, and an untrained network's may stray: there, many have to lie outside.
+        """
+        proof = row.get("train/returns_outside", 0.0) > 0.0
+        if not proof and row.get("train/targets_outside", 0.0) < OUTSIDE_SHARE:
             return {}
         low, high = self.config.v_min, self.config.v_max
+        share = 100.0 * row.get("train/clipped_mass", 0.0)
         text = (
-            f"{share:.0%} of the targets' mass lies outside the support [{low:g}, {high:g}] and is clipped to it; "
-            "widen algo_kwargs.v_min and v_max"
+            f"returns do not fit the support [{low:g}, {high:g}]: {share:.2g} % of the targets' mass is clipped "
+            "to its ends; widen algo_kwargs.v_min and v_max"
         )
         return {"clipped_mass": text}
 

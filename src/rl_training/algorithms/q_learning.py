@@ -32,7 +32,7 @@ Role = Literal["online", "target", "policy"]
 class HeadLoss:
     """What a head makes of a batch; only ``each`` has a graph."""
 
-    each: torch.Tensor  # [B] loss of each sample, unweighted
+    each: torch.Tensor  # [B] loss of each sample; unweighted, unless it is said otherwise
     value: torch.Tensor  # [B] expected value of the action taken
     target: torch.Tensor  # [B] expected value of what it is drawn to
     error: torch.Tensor  # [B] value - target

@@ -47,7 +47,7 @@ class QuantileLearner(QLearner[Config]):
     """What QR-DQN and IQN share: outputs are quantiles [B, A, N]."""
 
     fractions: torch.Tensor
-    """Where the quantiles that are learned lie, [N] or [B, N]."""
+    """Where the quantiles that are learned lie, [N] or [B, N]; IQN draws them anew for each update."""
 
     def expected(self, out: torch.Tensor) -> torch.Tensor:
         """Return the means over the quantiles."""

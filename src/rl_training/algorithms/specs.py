@@ -86,7 +86,8 @@ def _learner(
         for name in ("dueling", "noisy"):
             if getattr(options, name):
                 raise ConfigError(
-                    f"algo_kwargs.{name}: belongs to the packaged network; an own one has to bring it along"
+                    f"algo_kwargs.{name}: belongs to the packaged network; set it to false with an own one, which "
+                    "has to bring it along"
                 )
         built = own_network(context, (count,) if width is None else (count, width))
     else:

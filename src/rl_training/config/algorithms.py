@@ -53,6 +53,7 @@ class QLearningConfig(AlgorithmConfig):
     """Hyper-parameters that all value-based algorithms share."""
 
     aliases: ClassVar[dict[str, str]] = _ALIASES
+    fixed: ClassVar[tuple[str, ...]] = ("prioritized", "alpha")
 
     learning_rate: PositiveFloat = 2.5e-4
     learning_rate_final: PositiveFloat | None = None
@@ -125,6 +126,8 @@ class PrioritizedDQNConfig(DQNConfig):
 class C51Config(QLearningConfig):
     """Hyper-parameters of C51."""
 
+    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "v_min", "v_max")
+
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
     num_atoms: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=10_001)] = 51
@@ -134,11 +137,20 @@ class C51Config(QLearningConfig):
     """Ends of the support, which has to hold all returns that can be expected."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
-        """Refuse a support that is none."""
+        """Refuse a support that is none, also in the single precision in which it is used."""
         super().check(experiment)
         if self.v_min >= self.v_max:
             raise ValueError(
                 f"algo_kwargs.v_min: {self.v_min:g} is not below algo_kwargs.v_max={self.v_max:g}"
+            )
+        furthest = max(abs(self.v_min), abs(self.v_max))
+        name = "v_max" if abs(self.v_max) == furthest else "v_min"
+        if not 1e-30 <= furthest <= 1e30:
+            raise ValueError(f"algo_kwargs.{name}: {getattr(self, name):g} is too much for single precision")
+        if (self.v_max - self.v_min) / (self.num_atoms - 1) < 1e-5 * furthest:
+            raise ValueError(
+                f"algo_kwargs.{name}: {getattr(self, name):g} is so large that {self.num_atoms} atoms between "
+                f"{self.v_min:g} and {self.v_max:g} cannot be told apart in single precision"
             )
 
 

@@ -151,6 +151,8 @@ class AlgorithmConfig(Model):
     """Root of the typed hyper-parameters of an algorithm (``algo_kwargs``)."""
 
     aliases: ClassVar[dict[str, str]] = {}
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Options that decide what the saved state means, so that a resumed run cannot change them."""
     """Names other packages use, mapped to ours, for the hint on an unknown key."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:

@@ -21,12 +21,12 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
 
 def _compiled(signature: str) -> Callable[[_Kernel], _Kernel]:
-    """Compile for these types at once; without a folder that numba can write to, anew in every process."""
+    """Compile for these types at once; where numba cannot keep the result on disk, anew in every process."""
 
     def compile_now(function: _Kernel) -> _Kernel:
         try:
             return cast(_Kernel, numba.njit(signature, cache=True)(function))
-        except RuntimeError:
+        except (RuntimeError, OSError):
             return cast(_Kernel, numba.njit(signature)(function))
 
     return compile_now

@@ -77,6 +77,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def sample(self, batch_size: int, beta: float = 0.4) -> Batch:
         """Draw ``batch_size`` transitions by their priorities, with the weights that correct for it.
 
+        All come in one batch, which can be handed to an update as it is; its field
         ``weight`` is (N P(i))**-beta, divided by the largest of the batch; ``indices`` are insertion numbers.
         """
         if self._size == 0:
@@ -100,11 +101,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._stratify(targets, total, nextafter(total, 0.0))
         return targets
 
-    def gather(self, indices: Array) -> Batch:
+    def gather(self, slots: Array) -> Batch:
         """Return the transitions in these slots, with their insertion numbers as ``indices``."""
-        batch = super().gather(indices)
+        batch = super().gather(slots)
         newest = self._added - 1
-        batch.indices = newest - (newest - indices) % self.capacity
+        batch.indices = newest - (newest - slots) % self.capacity
         return batch
 
     def probabilities(self, indices: Array) -> Array:

@@ -122,9 +122,9 @@ class ReplayBuffer:
             raise ValueError("the replay buffer is empty")
         return self.gather(self._rng.integers(0, self._size, batch_size))
 
-    def gather(self, indices: Array) -> Batch:
-        """Return the transitions at ``indices`` as tensors on the buffer's device."""
-        rows = self._raw.take(indices).view(self._rows.dtype)
+    def gather(self, slots: Array) -> Batch:
+        """Return the transitions in these slots as tensors on the buffer's device."""
+        rows = self._raw.take(slots).view(self._rows.dtype)
         tensor = torch.from_numpy
         batch = Batch(
             tensor(rows["obs"]),
@@ -133,8 +133,8 @@ class ReplayBuffer:
             tensor(rows["discount"]),
             tensor(rows["next_obs"]),
             None,
-            indices,
-            None if self._masks is None else tensor(self._masks.take(indices, 0)),
+            slots,
+            None if self._masks is None else tensor(self._masks.take(slots, 0)),
         )
         return batch if self._on_cpu else self._moved(batch)
 

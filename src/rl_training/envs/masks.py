@@ -35,7 +35,7 @@ def checked_mask(given: Any, num_actions: int, *, over: bool) -> Array:
     if allowed.any():
         return allowed
     if not over:
-        raise EnvError("action_mask: forbids every action, though the episode goes on")
+        raise EnvError("action_mask: forbids every action, though this state is not terminal")
     return np.ones(num_actions, np.bool_)
 
 
@@ -57,8 +57,9 @@ def checked_masks(infos: Mapping[str, Any], num_actions: int, wanted: Array, ove
     if given is None:
         return None
     masks = np.ones((len(wanted), num_actions), np.bool_)
-    if len(given) != len(masks):
-        raise EnvError(f"action_mask: expected {len(masks)} rows, got {len(given)}")
+    rows = len(given) if np.ndim(given) or isinstance(given, (list, tuple)) else 0
+    if rows != len(masks):
+        raise EnvError(f"action_mask: expected {len(masks)} rows, got {rows}")
     for i in np.flatnonzero(wanted & infos.get("_action_mask", True)):
         try:
             masks[i] = checked_mask(given[i], num_actions, over=bool(over[i]))

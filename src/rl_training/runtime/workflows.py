@@ -251,6 +251,11 @@ def _resumed_config(
     for section in _FIXED:
         if getattr(config, section) != getattr(saved, section):
             raise ConfigError(f"{section}: cannot change when a run is resumed; start a new one for that")
+    for name in config.algo_kwargs.fixed:
+        if getattr(config.algo_kwargs, name) != getattr(saved.algo_kwargs, name):
+            raise ConfigError(
+                f"algo_kwargs.{name}: cannot change when a run is resumed; start a new one for that"
+            )
     # Native environments may have gone beyond the budget, which is then no new one.
     if config.total_timesteps < min(checkpoint.step, saved.total_timesteps):
         raise ConfigError(
