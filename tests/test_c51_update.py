@@ -339,13 +339,17 @@ def test_the_network_gives_logits_and_its_support_is_no_weight() -> None:
 
 def test_the_warning_says_how_much_is_clipped_and_what_to_do() -> None:
     learner = make_learner(algo="c51", v_min=-1.5, v_max=20)
-    bad = {"train/clipped_mass": 0.256, "train/targets_outside": OUTSIDE_SHARE, "train/returns_outside": 0.0}
+    bad = {
+        "train/clipped_mass": 0.256,
+        "train/targets_outside": OUTSIDE_SHARE,
+        "train/end_targets_outside": 0.0,
+    }
     told = {
-        "clipped_mass": "returns do not fit the support [-1.5, 20]: 26 % of the targets' mass is clipped to its ends; "
-        "widen algo_kwargs.v_min and v_max"
+        "clipped_mass": "returns do not fit the support [-1.5, 20]: 25.6 % of the targets' mass is clipped to its "
+        "ends; widen algo_kwargs.v_min and v_max"
     }
     assert learner.warnings(bad) == told
-    assert learner.warnings({**bad, "train/targets_outside": 0.0, "train/returns_outside": 1e-6}) == told
+    assert learner.warnings({**bad, "train/targets_outside": 0.0, "train/end_targets_outside": 1e-6}) == told
     assert learner.warnings({**bad, "train/targets_outside": OUTSIDE_SHARE - 1e-6}) == {}
     assert learner.warnings({}) == {}
 

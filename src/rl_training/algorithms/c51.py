@@ -62,7 +62,7 @@ def c51_loss(chosen: torch.Tensor, following: torch.Tensor, batch: Batch, suppor
         extra={
             "clipped_mass": clipped,
             "targets_outside": beyond.float(),
-            "returns_outside": (beyond & (batch.discount == 0.0)).float(),
+            "end_targets_outside": (beyond & (batch.discount == 0.0)).float(),
         },
     )
 
@@ -88,13 +88,13 @@ class C51(QLearner[C51Config]):
         At the end of an episode the target is what was really received, so that a single one outside is proof.
         Before, it is an estimate, and an untrained network's may stray: there, many have to lie outside.
         """
-        proof = row.get("train/returns_outside", 0.0) > 0.0
+        proof = row.get("train/end_targets_outside", 0.0) > 0.0
         if not proof and row.get("train/targets_outside", 0.0) < OUTSIDE_SHARE:
             return {}
         low, high = self.config.v_min, self.config.v_max
         share = 100.0 * row.get("train/clipped_mass", 0.0)
         text = (
-            f"returns do not fit the support [{low:g}, {high:g}]: {share:.2g} % of the targets' mass is clipped "
+            f"returns do not fit the support [{low:g}, {high:g}]: {share:.3g} % of the targets' mass is clipped "
             "to its ends; widen algo_kwargs.v_min and v_max"
         )
         return {"clipped_mass": text}

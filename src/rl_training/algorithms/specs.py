@@ -131,8 +131,9 @@ def own_network(context: BuildContext, output: tuple[int, ...]) -> nn.Module:
     except Exception as error:
         raise ConfigError(f"network: {type(error).__name__}: {error}") from error
     if shape != (2, *output):
+        axes = ("observations", "actions", "numbers for each")[: len(output) + 1]
         raise ConfigError(
-            f"network: for 2 observations expected outputs of shape {(2, *output)}, got {shape}"
+            f"network: expected outputs of shape {(2, *output)} ({', '.join(axes)}), got {shape}"
         )
     return network
 
@@ -179,7 +180,7 @@ DQN_SPEC = AlgorithmSpec(
     name="dqn",
     title="DQN",
     paper="Mnih et al. 2015, Human-level control through deep reinforcement learning",
-    summary="Q-learning with replay and a target network; Double, Dueling and n-step returns as options",
+    summary="Q-learning with replay and a target network",
     config=DQNConfig,
     build_learner=dqn_learner,
     build_experience=replay_experience,

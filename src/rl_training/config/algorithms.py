@@ -53,7 +53,14 @@ class QLearningConfig(AlgorithmConfig):
     """Hyper-parameters that all value-based algorithms share."""
 
     aliases: ClassVar[dict[str, str]] = _ALIASES
-    fixed: ClassVar[tuple[str, ...]] = ("prioritized", "alpha")
+    fixed: ClassVar[tuple[str, ...]] = (
+        "prioritized",
+        "alpha",
+        "dueling",
+        "noisy",
+        "n_step_return",
+        "buffer_size",
+    )
 
     learning_rate: PositiveFloat = 2.5e-4
     learning_rate_final: PositiveFloat | None = None
@@ -126,7 +133,7 @@ class PrioritizedDQNConfig(DQNConfig):
 class C51Config(QLearningConfig):
     """Hyper-parameters of C51."""
 
-    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "v_min", "v_max")
+    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_atoms", "v_min", "v_max")
 
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
@@ -157,6 +164,8 @@ class C51Config(QLearningConfig):
 class QRDQNConfig(QLearningConfig):
     """Hyper-parameters of QR-DQN."""
 
+    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_quantiles")
+
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
     num_quantiles: Quantiles = 200
@@ -166,6 +175,8 @@ class QRDQNConfig(QLearningConfig):
 
 class IQNConfig(QRDQNConfig):
     """Hyper-parameters of IQN."""
+
+    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_cosines")
 
     num_quantiles: Quantiles = 64
     """Fractions drawn for the values that are learned."""
