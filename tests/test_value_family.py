@@ -362,8 +362,14 @@ def test_a_support_whose_atoms_are_one_in_single_precision_is_refused() -> None:
     [
         ("prioritized_dqn", "alpha=0"),
         ("c51", "v_max=1000"),
+        ("c51", "num_atoms=21"),
         ("rainbow", "v_min=-7"),
+        ("rainbow", "noisy=false"),
+        ("qr_dqn", "num_quantiles=8"),
+        ("iqn", "num_cosines=16"),
         ("dqn", "prioritized=true"),
+        ("dqn", "n_step_return=3"),
+        ("dqn", "buffer_size=500"),
     ],
 )
 def test_what_the_saved_state_depends_on_cannot_change_on_resume(
