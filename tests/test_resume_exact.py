@@ -175,11 +175,11 @@ def test_kills_at_random_moments_change_no_bit(tmp_path: Path, straight: dict[st
             return
 
 
-def die_naming_the_best(path: Path) -> None:
-    """Die after the best checkpoint was saved, but before it is called so."""
+def die_naming(hint: str, step: str, path: Path) -> None:
+    """Die after the checkpoint of a step was saved, but before it is called what it is."""
 
     def rename(self: DiskStorage, source: Path, target: Path) -> None:
-        if target.name == "best":
+        if target.name == hint and (path / "checkpoints" / step).exists():
             os.kill(os.getpid(), signal.SIGKILL)
         os.rename(source, target)
 
@@ -190,11 +190,20 @@ def die_naming_the_best(path: Path) -> None:
 def test_a_kill_before_the_best_checkpoint_is_named_does_not_lose_it(
     tmp_path: Path, straight: dict[str, Any]
 ) -> None:
-    child = Child(tmp_path, functools.partial(die_naming_the_best, tmp_path / "run"))
+    child = Child(tmp_path, functools.partial(die_naming, "best", "step-000000500", tmp_path / "run"))
     assert child.wait() == -signal.SIGKILL, child.err
     assert read_hint(tmp_path / "run" / "checkpoints", "best") is None
     resume(tmp_path / "run", "total_timesteps=600")
     assert outcome(tmp_path / "run")["hints"]["best"] == "step-000000500"
+
+
+def test_a_kill_before_the_last_checkpoint_is_named_leaves_no_stale_name(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
+    child = Child(tmp_path, functools.partial(die_naming, "latest", "step-000001200", tmp_path / "run"))
+    assert child.wait() == -signal.SIGKILL, child.err
+    resume(tmp_path / "run")
+    assert outcome(tmp_path / "run") == straight
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(

@@ -49,14 +49,14 @@ class Saver:
             return None
         self._failed = 0
         if best:
-            self.name_best(path)
+            self.name("best", path)
         self._retire(path)
         return path
 
-    def name_best(self, path: Path) -> None:
-        """Let ``best`` point at a checkpoint; a failure costs a warning only."""
+    def name(self, hint: str, path: Path) -> None:
+        """Let ``best`` or ``latest`` point at a checkpoint; a failure costs a warning only."""
         try:
-            write_hint(self.folder, "best", path)
+            write_hint(self.folder, hint, path)
         except SaveFailed as error:
             notice(f"warning: {error}; {path.name} itself is saved")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_training.errors import CheckpointError, EnvError, NonFiniteError, StorageError
 from rl_training.runtime.callbacks import Callback, keyed
-from rl_training.runtime.checkpoint import Checkpoint, read_hint
+from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
 from rl_training.runtime.clock import Every
 from rl_training.runtime.console import notice
@@ -316,9 +316,12 @@ class Session:
         """Note what the checkpoint that the run goes on from, which lies in its own folder, makes needless."""
         if not self._evaluation_due:
             self._saved_at = (self.steps, path)
+        # A kill may have come between saving a checkpoint and naming it.
+        named = read_hint(self.folder.checkpoints, LATEST)
+        if named is None or named.name != path.name:
+            self._saver.name(LATEST, path)
         if self._best_at == self.steps:
-            # A kill may have come between saving the best checkpoint and naming it.
-            self._saver.name_best(path)
+            self._saver.name("best", path)
         elif read_hint(self.folder.checkpoints, "best") is None:
             # A branch comes without the best checkpoint of its origin; its own next one is its best.
             self._best, self._best_at = None, -1
