@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -50,7 +51,7 @@ def greedy(q: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     return (q if mask is None else q.masked_fill(~mask, -torch.inf)).argmax(1)
 
 
-class QLearner(Generic[Config]):
+class QLearner(ABC, Generic[Config]):
     """An online and a target network, an optimizer, and acting by epsilon-greedy choice or by noisy weights.
 
     ``network`` maps observations [B, *obs] to an output [B, A, ...]. A head says what the expected values of an
@@ -94,13 +95,13 @@ class QLearner(Generic[Config]):
 
     # The head
 
+    @abstractmethod
     def expected(self, out: torch.Tensor) -> torch.Tensor:
         """Return the expected values [B, A] of an output [B, A, ...]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
         """Compare the output of the actions taken with the target network's of the best next ones, [B, ...] both."""
-        raise NotImplementedError
 
     def output(self, network: nn.Module, obs: torch.Tensor, role: Role) -> torch.Tensor:
         """Return a network's output [B, A, ...]; heads that draw something for it know what it is for."""

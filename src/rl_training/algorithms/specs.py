@@ -43,7 +43,7 @@ def c51_learner(context: BuildContext) -> C51:
     from rl_training.models import MLPC51QNetwork
 
     options: C51Config = context.config.algo_kwargs
-    extra = {"num_atoms": options.num_atoms, "v_min": options.v_min, "v_max": options.v_max}
+    extra: dict[str, Any] = {"num_atoms": options.num_atoms, "v_min": options.v_min, "v_max": options.v_max}
     return _learner(C51, MLPC51QNetwork, context, options.num_atoms, **extra)
 
 
@@ -63,7 +63,8 @@ def iqn_learner(context: BuildContext) -> IQN:
 
     if not context.config.network.hidden_sizes:
         raise ConfigError("network.hidden_sizes: IQN needs at least one hidden layer")
-    return _learner(IQN, MLPIQNQNetwork, context, num_cosines=context.config.algo_kwargs.num_cosines)
+    count = context.config.algo_kwargs.num_cosines
+    return _learner(IQN, MLPIQNQNetwork, context, 3, fractions=3, num_cosines=count)
 
 
 def _learner(
@@ -71,11 +72,14 @@ def _learner(
     network: Any,
     context: BuildContext,
     width: int | None = None,
+    *,
+    fractions: int | None = None,
     **network_options: Any,
 ) -> Learner:
     """Build a Q-learner around the user's own network if there is one, else around the packaged one.
 
-    ``width`` is the size of an output's third dimension, if it has one.
+    ``width`` is the size of an output's third dimension, if it has one. ``fractions`` is with how many of them
+    a network that takes fractions, too, is tried.
     """
     from rl_training.spaces import DiscreteActions
 
@@ -89,7 +93,7 @@ def _learner(
                     f"algo_kwargs.{name}: belongs to the packaged network; set it to false with an own one, which "
                     "has to bring it along"
                 )
-        built = own_network(context, (count,) if width is None else (count, width))
+        built = own_network(context, (count,) if width is None else (count, width), fractions)
     else:
         built = network(
             context.obs.shape,
@@ -111,7 +115,7 @@ def _learner(
     )
 
 
-def own_network(context: BuildContext, output: tuple[int, ...]) -> nn.Module:
+def own_network(context: BuildContext, output: tuple[int, ...], fractions: int | None = None) -> nn.Module:
     """Build a user's network and try it once, so that a mistake shows before training."""
     import numpy as np
     import torch
@@ -119,9 +123,8 @@ def own_network(context: BuildContext, output: tuple[int, ...]) -> nn.Module:
 
     assert context.network is not None
     inputs = [torch.from_numpy(np.zeros((2, *context.obs.shape), context.obs.dtype))]
-    if isinstance(context.config.algo_kwargs, IQNConfig):  # its networks take fractions, too
-        inputs.append(torch.full((2, 3), 0.5))
-        output = (*output, 3)
+    if fractions is not None:
+        inputs.append(torch.full((2, fractions), 0.5))
     try:
         network = context.network(context.obs.shape, output[0])
         if not isinstance(network, nn.Module):

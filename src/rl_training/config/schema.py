@@ -151,9 +151,9 @@ class AlgorithmConfig(Model):
     """Root of the typed hyper-parameters of an algorithm (``algo_kwargs``)."""
 
     aliases: ClassVar[dict[str, str]] = {}
+    """Names other packages use, mapped to ours, for the hint on an unknown key."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that decide what the saved state means, so that a resumed run cannot change them."""
-    """Names other packages use, mapped to ours, for the hint on an unknown key."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""
