@@ -130,7 +130,7 @@ def simulated(start: int, episodes: int = 20_000) -> Any:
 @pytest.mark.parametrize("algo", ["c51", "qr_dqn"])
 def test_return_distributions_equal_simulated_ones(algo: str) -> None:
     """The distance between two sets of 20,000 simulated returns is about 0.02."""
-    settings, updates, rates = FITTING[algo]
+    settings, _, rates = FITTING[algo]
     sizes = {"c51": {"num_atoms": 201, "v_min": -4.0, "v_max": 12.0}, "qr_dqn": {"num_quantiles": 100}}
     learner = make_learner((2,), 1, algo=algo, **{**settings, **sizes[algo]})
     fit(learner, chain(), 16, 25, rates)
