@@ -340,7 +340,7 @@ def test_the_memory_of_the_priorities_is_asked_for_too(monkeypatch):
         make(capacity=10**16)
     largest = int(str(caught.value).split()[-1])
     buffer = make(capacity=largest)
-    taken = buffer.storage.nbytes + buffer._tree.nbytes
+    taken = buffer.storage.nbytes + buffer.priorities.tree.nbytes
     assert 0.85 * 1_000_000 < taken <= 0.91 * 1_000_000
 
 
@@ -369,7 +369,7 @@ def test_a_restored_buffer_goes_on_exactly_like_the_original(count):
     state = copy.deepcopy(original.state_dict())
     state["priorities"] = torch.from_numpy(state["priorities"])  # as a checkpoint gives it
     restored.load_state_dict(state)
-    assert np.array_equal(original._tree._nodes, restored._tree._nodes)
+    assert np.array_equal(original.priorities.tree._nodes, restored.priorities.tree._nodes)
     pairs = zip(
         advance(original, count, np.random.default_rng(2)),
         advance(restored, count, np.random.default_rng(2)),
@@ -377,7 +377,7 @@ def test_a_restored_buffer_goes_on_exactly_like_the_original(count):
     )
     for one, other in pairs:
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-    assert np.array_equal(original._tree._nodes, restored._tree._nodes)
+    assert np.array_equal(original.priorities.tree._nodes, restored.priorities.tree._nodes)
 
 
 def test_feedback_from_before_a_restore_still_finds_its_transitions():

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rl_training.data.transitions import Transitions
+from rl_training.data.transitions import Carry, Transitions
 from rl_training.spaces import Array
 
 
@@ -17,7 +17,7 @@ class Decision:
     """Actions for N observations, and the memory to hand in with the next ones (none if memoryless)."""
 
     action: Array
-    carry: Any = None
+    carry: Carry | None = None
 
 
 class Means(Mapping[str, torch.Tensor]):
@@ -50,10 +50,17 @@ class UpdateResult:
 class Algorithm(Protocol):
     """A learner: it decides, it updates, and it lists its whole state."""
 
-    def act(self, obs: Array, carry: Any = None, *, explore: bool, mask: Array | None = None) -> Decision:
+    def initial_carry(self, count: int) -> Carry | None:
+        """Return the memory of ``count`` episodes that are about to begin; none if the learner has no memory."""
+        ...
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
         """Choose actions [N, *action] for observations [N, *obs], in the learner's own units.
 
-        ``mask`` [N, A] is only given where the environment says which of its discrete actions it allows.
+        ``carry`` is the memory of the last decision after ``carry_on``, or none at the beginning. ``mask`` [N, A]
+        is only given where the environment says which of its discrete actions it allows.
         """
         ...
 

@@ -1,19 +1,33 @@
 """Experience: what is kept of the transitions, and what a learner is given of them."""
 
-from rl_training.data.experience import PrioritizedExperience, ReplayExperience
+from rl_training.data.experience import (
+    PrioritizedExperience,
+    PrioritizedSequenceExperience,
+    ReplayExperience,
+    SequenceExperience,
+)
 from rl_training.data.n_step import NStepFolder
+from rl_training.data.prioritized_recurrent_replay_buffer import PrioritizedRecurrentReplayBuffer
 from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
+from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer, SequenceBatch
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.sum_tree import SumTree
-from rl_training.data.transitions import Batch, Transitions
+from rl_training.data.transitions import Batch, Carry, Transitions, carry_on
 
 __all__ = [
     "Batch",
+    "Carry",
     "NStepFolder",
     "PrioritizedExperience",
+    "PrioritizedRecurrentReplayBuffer",
     "PrioritizedReplayBuffer",
+    "PrioritizedSequenceExperience",
+    "RecurrentReplayBuffer",
     "ReplayBuffer",
     "ReplayExperience",
+    "SequenceBatch",
+    "SequenceExperience",
     "SumTree",
     "Transitions",
+    "carry_on",
 ]

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_training.data.n_step import NStepFolder
-from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
-from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.data.transitions import Batch, Transitions
+from rl_training.data.transitions import Transitions
 
 
-class ReplayExperience:
-    """Folds steps into a replay buffer and deals out batches: ``gradient_steps`` per ``train_freq`` env steps."""
+class PacedReplay(ABC):
+    """Deals out batches of a buffer: ``gradient_steps`` per ``train_freq`` env steps, after ``learning_starts``."""
 
     def __init__(
-        self,
-        buffer: ReplayBuffer,
-        folder: NStepFolder,
-        *,
-        batch_size: int,
-        learning_starts: int,
-        train_freq: int,
-        gradient_steps: int,
+        self, buffer: Any, *, batch_size: int, learning_starts: int, train_freq: int, gradient_steps: int
     ) -> None:
         self.buffer = buffer
-        self._folder = folder
         self._batch_size = batch_size
         self._learning_starts = learning_starts
         self._train_freq = train_freq
@@ -33,13 +24,15 @@ class ReplayExperience:
         self._env_steps = 0
         self._owed = 0  # batches that env steps have earned while there was nothing to sample from yet
 
+    @abstractmethod
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
-        folded = self._folder.fold(step)
-        if len(folded[2]):
-            self.buffer.add(*folded)
 
-    def batches(self, env_steps: int) -> Iterator[Batch]:
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Give up episodes that will not go on."""
+
+    def batches(self, env_steps: int) -> Iterator[Any]:
         """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
         # Rounds are counted from step to step, so that a resumed run with another cadence owes nothing of old.
         rounds = self._rounds(env_steps) - self._rounds(self._env_steps)
@@ -52,15 +45,40 @@ class ReplayExperience:
         due, self._owed = self._owed, 0
         return (self._sample() for _ in range(due))
 
-    def _sample(self) -> Batch:
+    def _sample(self) -> Any:
         return self.buffer.sample(self._batch_size)
 
     def _rounds(self, env_steps: int) -> int:
         after = env_steps - self._learning_starts
         return after // self._train_freq if after > 0 else 0
 
-    def feedback(self, batch: Batch, priorities: Any) -> None:
-        """Uniform replay has no use for what an update found out about its batch."""
+    def feedback(self, batch: Any, priorities: Any) -> None:
+        """Do nothing: uniform replay has no use for what an update found out about its batch."""
+        return
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return buffer and cadence."""
+        return {"buffer": self.buffer.state_dict(), "env_steps": self._env_steps, "owed": self._owed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.buffer.load_state_dict(state["buffer"])
+        self._env_steps = int(state["env_steps"])
+        self._owed = int(state["owed"])
+
+
+class ReplayExperience(PacedReplay):
+    """Folds steps into the transitions of a ``ReplayBuffer``."""
+
+    def __init__(self, buffer: Any, folder: NStepFolder, **cadence: int) -> None:
+        super().__init__(buffer, **cadence)
+        self._folder = folder
+
+    def add(self, step: Transitions) -> None:
+        """Store one step of the environments."""
+        folded = self._folder.fold(step)
+        if len(folded[2]):
+            self.buffer.add(*folded)
 
     def interrupt(self) -> None:
         """Forget unfinished windows: the episodes they belong to will not go on."""
@@ -68,51 +86,37 @@ class ReplayExperience:
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer, open windows and cadence."""
-        return {
-            "buffer": self.buffer.state_dict(),
-            "n_step": self._folder.state_dict(),
-            "env_steps": self._env_steps,
-            "owed": self._owed,
-        }
+        return {**super().state_dict(), "n_step": self._folder.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self.buffer.load_state_dict(state["buffer"])
+        super().load_state_dict(state)
         self._folder.load_state_dict(state["n_step"])
-        self._env_steps = int(state["env_steps"])
-        self._owed = int(state["owed"])
 
 
-class PrioritizedExperience(ReplayExperience):
-    """Replay by priorities that the updates feed back.
+class SequenceExperience(PacedReplay):
+    """Hands steps to a ``RecurrentReplayBuffer``, which makes chunks of them."""
+
+    def add(self, step: Transitions) -> None:
+        """Store one step of the environments."""
+        self.buffer.add(step)
+
+    def interrupt(self) -> None:
+        """End all episodes where they are."""
+        self.buffer.interrupt()
+
+
+class ByPriority(PacedReplay):
+    """Draws from a buffer by priorities that the updates feed back.
 
     The exponent of the weights moves in a straight line from ``beta`` at the first env step to ``beta_final``
     at ``total_timesteps``: a function of the env steps, so there is nothing of it to save.
     """
 
-    buffer: PrioritizedReplayBuffer
-
     def __init__(
-        self,
-        buffer: PrioritizedReplayBuffer,
-        folder: NStepFolder,
-        *,
-        beta: float,
-        beta_final: float,
-        total_timesteps: int,
-        batch_size: int,
-        learning_starts: int,
-        train_freq: int,
-        gradient_steps: int,
+        self, *buffer: Any, beta: float, beta_final: float, total_timesteps: int, **cadence: int
     ) -> None:
-        super().__init__(
-            buffer,
-            folder,
-            batch_size=batch_size,
-            learning_starts=learning_starts,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-        )
+        super().__init__(*buffer, **cadence)
         for name, value in (("beta", beta), ("beta_final", beta_final)):
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} must be from 0 to 1, got {value}")
@@ -125,11 +129,19 @@ class PrioritizedExperience(ReplayExperience):
             return self._beta_final
         return self._beta + (self._beta_final - self._beta) * (self._env_steps / self._total_timesteps)
 
-    def _sample(self) -> Batch:
+    def _sample(self) -> Any:
         return self.buffer.sample(self._batch_size, self.beta)
 
-    def feedback(self, batch: Batch, priorities: Any) -> None:
-        """Give the transitions of a batch the priorities [B] that the update found."""
+    def feedback(self, batch: Any, priorities: Any) -> None:
+        """Give what a batch was made of the priorities [B] that the update found."""
         if batch.indices is None or priorities is None:
             raise ValueError("prioritized replay needs a priority per sample from every update")
         self.buffer.update_priorities(batch.indices, priorities)
+
+
+class PrioritizedExperience(ByPriority, ReplayExperience):
+    """Transitions by priority."""
+
+
+class PrioritizedSequenceExperience(ByPriority, SequenceExperience):
+    """Sequences by priority."""

@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from rl_training.spaces import Array
+
+Carry = dict[str, Array]
+"""What an agent remembers of N episodes: named arrays [N, ...], all zeros where an episode is about to begin."""
+
+
+def carry_on(carry: Carry, reward: Array | None, begins: Array) -> Carry:
+    """Return a memory after the step that it led to: rewards [N] noted, and forgotten where an episode ``begins`` [N].
+
+    Rewards are only noted by agents that take the last one as an input.
+    """
+    if "reward" in carry and reward is not None:
+        carry = {**carry, "reward": np.asarray(reward, np.float32)}
+    if not begins.any():
+        return carry
+    after = {name: array.copy() for name, array in carry.items()}
+    for array in after.values():
+        array[begins] = 0
+    return after
 
 
 @dataclass(slots=True)
@@ -26,6 +45,7 @@ class Transitions:
     next_mask: Array | None = (
         None  # [N, A] bool, the actions allowed in next_obs; none if the envs give no masks
     )
+    carry: Carry | None = None  # what the agent remembered when it acted; none if nothing
 
     def __len__(self) -> int:
         return len(self.env_ids)
@@ -41,6 +61,7 @@ class Transitions:
             self.terminated[keep],
             self.truncated[keep],
             None if self.next_mask is None else self.next_mask[keep],
+            None if self.carry is None else {name: array[keep] for name, array in self.carry.items()},
         )
 
 

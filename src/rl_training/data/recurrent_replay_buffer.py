@@ -1,0 +1,375 @@
+"""Replay of sequences for learners with a memory: pieces of episodes, with the memory that came before each."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.data.memory import require_memory
+from rl_training.data.transitions import Transitions
+from rl_training.errors import CheckpointError
+from rl_training.spaces import Array
+
+_NEVER = np.iinfo(np.int64).max
+StateSpec = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type]]
+"""Shape and dtype, without a batch dimension, of each array that a memory consists of."""
+
+
+@dataclass(slots=True)
+class SequenceBatch:
+    """B chunks of up to T steps; time comes first, and what lies beyond a chunk's end is masked.
+
+    Step t of a chunk goes from ``obs[t]`` by ``action[t]`` to ``obs[t + 1]``. What it is worth is in ``returns``,
+    ``discount`` and ``after``: the rewards of the next steps, up to n, folded into one, and the observation from
+    whose value on the rest is estimated. No chunk reaches beyond its episode.
+    """
+
+    obs: torch.Tensor  # [T + 1, B, *obs]; beyond the end, the last one is repeated
+    action: torch.Tensor  # [T, B]
+    reward: torch.Tensor  # [T, B] float32, of single steps
+    returns: torch.Tensor  # [T, B] float32
+    discount: torch.Tensor  # [T, B] float32, gamma**k, or 0 where the episode has terminated after k steps
+    after: torch.Tensor  # [T, B] int64, t + k
+    mask: torch.Tensor  # [T, B] bool, true for steps that were made
+    starts: torch.Tensor  # [T, B] bool, true where obs[t] began an episode; only ever for t = 0
+    state: dict[str, torch.Tensor]  # each [B, ...], the memory before obs[0] as it was when acting
+    weight: torch.Tensor | None = None  # [B] float32
+    indices: Array | None = None  # [B] int64
+    action_mask: torch.Tensor | None = None  # [T + 1, B, A] bool, the actions allowed in obs
+
+
+class RecurrentReplayBuffer:
+    """Keeps the newest observations of every environment once, and hands out chunks of ``length`` steps of them.
+
+    A chunk begins at an episode's first step and after every ``period`` steps (default: ``length``, no overlap),
+    and ends with its episode at the latest. One that is wholly inside the one before it is left out. Of the
+    memory, only what came before a chunk's first observation is kept.
+
+    ``capacity`` counts observations, an episode of k steps having k + 1; each environment has an equal share.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_shape: tuple[int, ...],
+        obs_dtype: np.dtype[Any] | type = np.float32,
+        action_shape: tuple[int, ...] = (),
+        action_dtype: np.dtype[Any] | type = np.int64,
+        *,
+        length: int,
+        state: StateSpec,
+        period: int | None = None,
+        num_envs: int = 1,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        rng: np.random.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if length < 2:
+            raise ValueError(f"length must be at least 2, got {length}")
+        period = length if period is None else period
+        if not 1 <= period <= length:
+            raise ValueError(f"period must be from 1 to length={length}, got {period}")
+        if capacity // num_envs <= length:
+            raise ValueError(
+                f"capacity {capacity} for {num_envs} environments does not hold one chunk of {length} steps each"
+            )
+        fields: list[tuple[str, Any, tuple[int, ...]]] = [
+            ("obs", obs_dtype, obs_shape),
+            ("action", action_dtype, action_shape),
+            ("reward", np.float32, ()),
+            ("terminated", np.bool_, ()),
+        ]
+        fields.sort(
+            key=lambda field: -np.dtype(field[1]).itemsize
+        )  # widest first wastes no bytes on alignment
+        row = np.dtype(fields, align=True)
+        memory = sum(np.dtype(dtype).itemsize * prod(shape) for shape, dtype in state.values())
+        require_memory(capacity, row.itemsize + ceil(memory / period), "algo_kwargs.buffer_size")
+        self.capacity, self.num_envs = capacity, num_envs
+        self.length, self.period = length, period
+        self.n_step, self.gamma = n_step, gamma
+        self.bytes_per_observation = row.itemsize
+        self.device = torch.device(device)
+        self._rng = rng if rng is not None else np.random.default_rng()
+        self._powers = gamma ** np.arange(n_step + 1, dtype=np.float64)
+
+        # Each environment writes rows 0, 1, 2, ... of its own; row k lies at k modulo their number.
+        self._share = capacity // num_envs
+        self._rows = np.zeros((num_envs, self._share), row)
+        # Plain bytes are gathered faster than rows of fields, and copied with what lies between the fields.
+        self._raw = self._rows.view(f"V{row.itemsize}")
+        self._masks: Array | None = None  # [N, share, A] bool, made when the first mask comes
+        self._head = np.zeros(num_envs, np.int64)  # the row of the observation to act on next
+        self._age = np.zeros(num_envs, np.int64)  # steps into the episode
+
+        # A chunk occupies a slot; free slots are taken lowest first, so that memory is touched only as needed.
+        slots = num_envs * (self._share // min(period, 2) + 2)
+        self.slots = slots
+        self._env = np.zeros(slots, np.int64)
+        self._start = np.zeros(slots, np.int64)  # row of the first observation
+        self._steps = np.zeros(slots, np.int64)  # 0: free, or not complete yet
+        self._first = np.zeros(slots, np.bool_)  # begins an episode
+        self._state = {name: np.zeros((slots, *shape), dtype) for name, (shape, dtype) in state.items()}
+        self._open: list[deque[int]] = [deque() for _ in range(num_envs)]
+        self._closed: list[deque[int]] = [deque() for _ in range(num_envs)]  # oldest first
+        self._oldest = np.full(num_envs, _NEVER)  # where the first of those begins
+        self._used = 0  # slots that were ever taken: all below
+        self._free: list[int] = []  # of those, a heap
+        self._complete: Array | None = None  # the slots to draw from, found when needed
+
+    def __len__(self) -> int:
+        """Return the number of chunks that can be drawn."""
+        return len(self._drawable())
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in all chunks together, those in several counted several times."""
+        return int(self._steps.sum())
+
+    # Writing
+
+    def add(self, step: Transitions) -> None:
+        """Take one step of the environments; ``step.carry`` is the memory they acted by (none: it was empty)."""
+        envs, head, age = step.env_ids, self._head[step.env_ids], self._age[step.env_ids]
+        begins = age == 0
+        rows, here, there = self._rows, head % self._share, (head + 1) % self._share
+        self._retire(envs, head + 1)
+        if begins.any():
+            rows["obs"][envs[begins], here[begins]] = step.obs[begins]
+        rows["action"][envs, here] = step.action
+        rows["reward"][envs, here] = step.reward
+        rows["terminated"][envs, here] = step.terminated
+        rows["obs"][envs, there] = step.next_obs
+        if step.next_mask is not None or self._masks is not None:
+            self._write_masks(envs, there, step.next_mask)
+        for i in np.flatnonzero(age % self.period == 0):
+            self._begin(int(envs[i]), int(head[i]), bool(begins[i]), step.carry, int(i))
+        age = age + 1
+        self._head[envs], self._age[envs] = head + 1, age
+        full = (age >= self.length) & ((age - self.length) % self.period == 0)
+        for env in envs[full]:
+            self._finish(int(env), self.length)
+        for env in envs[step.terminated | step.truncated]:
+            self._end_episode(int(env))
+
+    def interrupt(self) -> None:
+        """End all episodes here, as a truncation would."""
+        for env in np.flatnonzero(self._age):
+            self._end_episode(int(env))
+
+    def _write_masks(self, envs: Array, rows: Array, masks: Array | None) -> None:
+        if self._masks is None:
+            assert masks is not None
+            self._masks = self._make_masks(masks.shape[1])
+        self._masks[envs, rows] = True if masks is None else masks
+
+    def _make_masks(self, num_actions: int) -> Array:
+        require_memory(self.capacity, num_actions, "algo_kwargs.buffer_size")
+        return np.ones((self.num_envs, self._share, num_actions), bool)
+
+    def _retire(self, envs: Array, newest: Array) -> None:
+        """Let go of chunks whose first rows are overwritten once rows ``newest`` are written."""
+        lost = newest - self._share
+        for i in np.flatnonzero(self._oldest[envs] <= lost):
+            queue = self._closed[envs[i]]
+            while queue and self._start[queue[0]] <= lost[i]:
+                self._release(queue.popleft())
+            self._oldest[envs[i]] = self._start[queue[0]] if queue else _NEVER
+
+    def _begin(self, env: int, row: int, begins: bool, carry: Mapping[str, Array] | None, index: int) -> None:
+        slot = heapq.heappop(self._free) if self._free else self._used
+        self._used = max(self._used, slot + 1)
+        self._env[slot], self._start[slot], self._first[slot] = env, row, begins
+        for name, array in self._state.items():
+            array[slot] = 0 if carry is None else carry[name][index]
+        self._open[env].append(slot)
+
+    def _finish(self, env: int, steps: int) -> int:
+        """Complete the oldest open chunk of an environment; return its slot."""
+        slot = self._open[env].popleft()
+        self._steps[slot] = steps
+        self._closed[env].append(slot)
+        self._oldest[env] = self._start[self._closed[env][0]]
+        self._complete = None
+        return slot
+
+    def _end_episode(self, env: int) -> None:
+        head = int(self._head[env])
+        queue = self._open[env]
+        while queue:
+            slot = queue[0]
+            start = int(self._start[slot])
+            if self._first[slot] or head - (start - self.period) > self.length:
+                self._finish(env, head - start)
+            else:
+                self._release(queue.popleft())
+        self._head[env], self._age[env] = head + 1, 0
+
+    def _release(self, slot: int) -> None:
+        self._steps[slot] = 0
+        heapq.heappush(self._free, slot)
+        self._complete = None
+
+    # Reading
+
+    def _drawable(self) -> Array:
+        if self._complete is None:
+            self._complete = np.flatnonzero(self._steps[: self._used])
+        return self._complete
+
+    def sample(self, batch_size: int) -> SequenceBatch:
+        """Draw ``batch_size`` chunks uniformly, with replacement, as tensors (time, batch, ...)."""
+        complete = self._drawable()
+        if not len(complete):
+            raise ValueError("the replay buffer holds no complete chunk")
+        return self.gather(complete[self._rng.integers(0, len(complete), batch_size)])
+
+    def gather(self, slots: Array) -> SequenceBatch:
+        """Return the chunks in these slots."""
+        time, steps = np.arange(self.length + 1)[:, None], self._steps[slots]
+        where = self._env[slots] * self._share + (self._start[slots] + np.minimum(time, steps)) % self._share
+        rows = self._raw.reshape(-1).take(where).view(self._rows.dtype)
+        mask = time[:-1] < steps
+        reward = np.where(mask, rows["reward"][:-1], np.float32(0.0))
+        ahead = np.minimum(steps - time[:-1], self.n_step)  # rewards folded into each step's return
+        returns = np.zeros(reward.shape)
+        for k in range(min(self.n_step, self.length)):
+            returns[: self.length - k] += self._powers[k] * reward[k:]
+        after = np.minimum(time[:-1] + self.n_step, steps)
+        ended = rows["terminated"][steps - 1, np.arange(len(slots))]
+        discount = np.where(mask & ~(ended & (after == steps)), self._powers[np.maximum(ahead, 0)], 0.0)
+        starts = np.zeros(mask.shape, np.bool_)
+        starts[0] = self._first[slots]
+        tensor = self._tensor
+        return SequenceBatch(
+            tensor(rows["obs"]),
+            tensor(np.where(_like(mask, rows["action"][:-1]), rows["action"][:-1], 0)),
+            tensor(reward),
+            tensor(returns.astype(np.float32)),
+            tensor(discount.astype(np.float32)),
+            tensor(after),
+            tensor(mask),
+            tensor(starts),
+            {name: tensor(array[slots]) for name, array in self._state.items()},
+            None,
+            slots,
+            None if self._masks is None else tensor(self._masks.reshape(-1, self._masks.shape[2])[where]),
+        )
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the written rows, the chunks, complete or not, and where every environment stands."""
+        written = min(int(self._head.max()) + 1, self._share)
+        used = slice(self._used)
+        state = {
+            "capacity": self.capacity,
+            "rows": torch.from_numpy(self._raw[:, :written].copy().view(np.uint8)),
+            "head": self._head.copy(),
+            "age": self._age.copy(),
+            "free": np.array(sorted(self._free), np.int64),
+            "env": self._env[used].copy(),
+            "start": self._start[used].copy(),
+            "steps": self._steps[used].copy(),
+            "first": self._first[used].copy(),
+            "memory": {name: array[used].copy() for name, array in self._state.items()},
+        }
+        if self._masks is not None:
+            state["masks"] = self._masks[:, :written].copy()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of a buffer with the same capacity, environments, fields and chunks."""
+        if state["capacity"] != self.capacity:
+            raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
+        head, age = _checked(state, "head", self._head), _checked(state, "age", self._age)
+        free: Array = np.asarray(state["free"])
+        used = len(state["env"])
+        written = min(int(head.max(initial=0)) + 1, self._share)
+        rows = np.asarray(state["rows"])
+        if rows.dtype != np.uint8 or rows.shape != (self.num_envs, written * self.bytes_per_observation):
+            raise CheckpointError(f"replay: rows are {rows.dtype}{rows.shape}, which do not fit the config")
+        columns: dict[str, Array] = {
+            "env": self._env,
+            "start": self._start,
+            "steps": self._steps,
+            "first": self._first,
+        }
+        given = {name: _checked(state, name, own[:used]) for name, own in columns.items()}
+        memory = state["memory"]
+        if memory.keys() != self._state.keys():
+            raise CheckpointError(f"replay: memories hold {', '.join(memory)}, not {', '.join(self._state)}")
+        memories = {name: _checked(memory, name, own[:used]) for name, own in self._state.items()}
+        self._check_chunks(given, free, head, age, used)
+        masks = None if state.get("masks") is None else np.asarray(state["masks"])
+        if masks is not None and (
+            masks.dtype != np.bool_ or masks.ndim != 3 or masks.shape[:2] != (self.num_envs, written)
+        ):
+            raise CheckpointError(f"replay: masks are {masks.dtype}{masks.shape}, which do not fit the rows")
+        self._masks = None if masks is None else self._make_masks(masks.shape[2])
+        if self._masks is not None:
+            self._masks[:, :written] = masks
+        self._raw[:, :written] = np.ascontiguousarray(rows).view(self._raw.dtype)
+        self._head[:], self._age[:] = head, age
+        for name, own in columns.items():
+            own[used : self._used] = 0
+            own[:used] = given[name]
+        for name, own in self._state.items():
+            own[:used] = memories[name]
+        self._used, self._free, self._complete = used, sorted(free.tolist()), None
+        self._queue_up(set(self._free))
+
+    def _check_chunks(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> None:
+        """Refuse chunks that lie outside the rows that are kept."""
+        taken = np.ones(used, np.bool_)
+        fine = used <= self.slots and free.dtype == np.int64 and free.ndim == 1
+        fine = fine and bool((head >= 0).all() and (age >= 0).all() and (age <= head).all())
+        fine = fine and bool(((free >= 0) & (free < used)).all()) and len(np.unique(free)) == len(free)
+        if fine:
+            taken[free] = False
+            env, start, steps = (chunk[name][taken] for name in ("env", "start", "steps"))
+            fine = bool(((env >= 0) & (env < self.num_envs)).all()) and not chunk["steps"][free].any()
+            if fine:
+                newest = head[env]
+                fine = bool(
+                    (
+                        (start >= newest - self._share)
+                        & (start >= 0)
+                        & (steps >= 0)
+                        & (steps <= self.length)
+                        & (start + steps <= newest)
+                    ).all()
+                )
+        if not fine:
+            raise CheckpointError("replay: the chunks do not fit the rows that are kept")
+
+    def _queue_up(self, free: set[int]) -> None:
+        self._open = [deque() for _ in range(self.num_envs)]
+        self._closed = [deque() for _ in range(self.num_envs)]
+        for slot in np.argsort(self._start[: self._used], kind="stable"):
+            if int(slot) not in free:
+                queues = self._closed if self._steps[slot] else self._open
+                queues[self._env[slot]].append(int(slot))
+        self._oldest[:] = [self._start[queue[0]] if queue else _NEVER for queue in self._closed]
+
+
+def _checked(state: Mapping[str, Any], name: str, own: Array) -> Array:
+    given = np.asarray(state[name])
+    if given.shape != own.shape or given.dtype != own.dtype:
+        raise CheckpointError(f"replay: {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}")
+    return given
+
+
+def _like(mask: Array, array: Array) -> Array:
+    return mask.reshape(*mask.shape, *(1,) * (array.ndim - mask.ndim))
