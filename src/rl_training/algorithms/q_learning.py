@@ -18,7 +18,7 @@ from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.config import QLearningConfig
-from rl_training.data.transitions import Batch
+from rl_training.data.transitions import Batch, Carry
 from rl_training.models.mirror import numpy_mirror
 from rl_training.models.noisy import noise, noisy_layers
 from rl_training.models.normalizer import RunningNormalizer, share_normalizers
@@ -122,24 +122,33 @@ class QLearner(ABC, Generic[Config]):
                 out = self.output(self.online, torch.as_tensor(obs, device=self.device), "policy")
             return self.expected(out).cpu().numpy()
 
-    def act(self, obs: Array, carry: Any = None, *, explore: bool, mask: Array | None = None) -> Decision:
+    def initial_carry(self, count: int) -> Carry | None:
+        """Return none: what is no memory needs no beginning."""
+        return None
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
         """Choose actions [N] that ``mask`` [N, A] allows; when exploring, each environment tosses its own coin."""
         if not explore:
-            return Decision(_greedy(self.q_values(obs), mask))
-        count = len(obs)
-        explores = self._rng.random(count) < self.epsilon
+            return Decision(greedy_actions(self.q_values(obs), mask))
+        explores = self._rng.random(len(obs)) < self.epsilon
+        if explores.all():
+            return Decision(self._random_actions(len(obs), mask))
+        action = greedy_actions(self.q_values(obs, noisy=True), mask)
+        return Decision(self._with_random(action, explores, mask))
+
+    def _with_random(self, action: Array, explores: Array, mask: Array | None) -> Array:
+        """Replace the actions of those that explore by random ones, in place."""
         exploring = int(np.count_nonzero(explores))
-        if exploring == count:
-            return Decision(self._random_actions(count, mask))
-        action = _greedy(self.q_values(obs, noisy=True), mask)
         if exploring:
             action[explores] = self._random_actions(exploring, None if mask is None else mask[explores])
-        return Decision(action)
+        return action
 
     def _random_actions(self, count: int, mask: Array | None) -> Array:
         if mask is None:
             return self._rng.integers(0, self.num_actions, count)
-        return _greedy(self._rng.random(mask.shape), mask)
+        return greedy_actions(self._rng.random(mask.shape), mask)
 
     def observe(self, obs: Array) -> None:
         """Move the normaliser's statistics, if there are any; acting alone leaves them as they are."""
@@ -254,6 +263,7 @@ class QLearner(ABC, Generic[Config]):
         self.advance(self._env_steps)
 
 
-def _greedy(q: Array, mask: Array | None) -> Array:
+def greedy_actions(q: Array, mask: Array | None) -> Array:
+    """Return the best actions [N] by Q-values [N, A] among those that ``mask`` [N, A] allows."""
     best: Array = (q if mask is None else np.where(mask, q, -np.inf)).argmax(1)
     return best

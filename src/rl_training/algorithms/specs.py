@@ -9,22 +9,27 @@ from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 from rl_training.config import (
     C51Config,
     DQNConfig,
+    DRQNConfig,
     IQNConfig,
+    MemorylessConfig,
     PrioritizedDQNConfig,
     QLearningConfig,
     QRDQNConfig,
+    R2D2Config,
     RainbowConfig,
 )
 from rl_training.errors import ConfigError
+from rl_training.spaces import DiscreteActions
 
 if TYPE_CHECKING:
     from torch import nn
 
     from rl_training.algorithms.c51 import C51
     from rl_training.algorithms.dqn import DQN
+    from rl_training.algorithms.drqn import DRQN
     from rl_training.algorithms.iqn import IQN
     from rl_training.algorithms.qr_dqn import QRDQN
-    from rl_training.data import ReplayExperience
+    from rl_training.data import ReplayExperience, SequenceExperience
 
 Learner = TypeVar("Learner")
 
@@ -81,10 +86,8 @@ def _learner(
     ``width`` is the size of an output's third dimension, if it has one. ``fractions`` is with how many of them
     a network that takes fractions, too, is tried.
     """
-    from rl_training.spaces import DiscreteActions
-
     assert isinstance(context.actions, DiscreteActions)
-    options: QLearningConfig = context.config.algo_kwargs
+    options: MemorylessConfig = context.config.algo_kwargs
     shape, count = context.config.network, context.actions.n
     if context.network is not None:
         for name in ("dueling", "noisy"):
@@ -105,14 +108,57 @@ def _learner(
             noisy_sigma=options.noisy_sigma if options.noisy else None,
             **network_options,
         )
+    return _around(learner, built, context)
+
+
+def _around(learner: Callable[..., Learner], network: nn.Module, context: BuildContext) -> Learner:
+    assert isinstance(context.actions, DiscreteActions)
     return learner(
-        built,
-        count,
-        options,
+        network,
+        context.actions.n,
+        context.config.algo_kwargs,
         total_timesteps=context.config.total_timesteps,
         rng=context.stream("exploration"),
         device=context.device,
     )
+
+
+def drqn_learner(context: BuildContext) -> DRQN:
+    """Build the learner of DRQN, which is that of R2D2, too; an own network takes the place of the encoder."""
+    from rl_training.algorithms.drqn import DRQN
+    from rl_training.models.recurrent import LSTMQNetwork
+
+    assert isinstance(context.actions, DiscreteActions)
+    options: DRQNConfig = context.config.algo_kwargs
+    shape, obs = context.config.network, context.obs.shape
+    encoder, features = None, shape.hidden_sizes[-1] if shape.hidden_sizes else 0
+    if context.network is not None:
+        if not features:
+            raise ConfigError(
+                "network.hidden_sizes: the last one says how many features an own encoder gives"
+            )
+        encoder = own_network(context, (features,))
+    elif len(obs) != 1:
+        raise ConfigError(
+            f"env: {context.config.algo} remembers vectors, not observations of shape {obs}; flatten them with the "
+            "wrapper FlattenObservation, give an own encoder as network.factory, or take dqn"
+        )
+    network = LSTMQNetwork(
+        obs,
+        context.actions.n,
+        shape.hidden_sizes,
+        core=options.core,
+        core_size=options.core_size,
+        core_layers=options.core_layers,
+        activation=shape.activation,
+        dueling=options.dueling,
+        normalize_obs=shape.normalize_obs,
+        prev_action=options.prev_action,
+        prev_reward=options.prev_reward,
+        encoder=encoder,
+        encoder_size=features,
+    )
+    return _around(DRQN, network, context)
 
 
 def own_network(context: BuildContext, output: tuple[int, ...], fractions: int | None = None) -> nn.Module:
@@ -150,15 +196,9 @@ def replay_experience(context: BuildContext) -> ReplayExperience:
     fields = (obs.shape, obs.dtype, actions.shape, actions.dtype)
     folder = NStepFolder(options.n_step_return, options.gamma, context.config.env.num_envs, *fields)
     stream = context.stream("sampling")
-    cadence = {
-        "batch_size": options.batch_size,
-        "learning_starts": options.learning_starts,
-        "train_freq": options.train_freq,
-        "gradient_steps": options.gradient_steps,
-    }
     if not options.prioritized:
         buffer = ReplayBuffer(options.buffer_size, *fields, rng=stream, device=context.device)
-        return ReplayExperience(buffer, folder, **cadence)
+        return ReplayExperience(buffer, folder, **_cadence(options))
     from rl_training.data import PrioritizedExperience, PrioritizedReplayBuffer
 
     prioritized = PrioritizedReplayBuffer(
@@ -169,14 +209,63 @@ def replay_experience(context: BuildContext) -> ReplayExperience:
         rng=stream,
         device=context.device,
     )
-    return PrioritizedExperience(
-        prioritized,
-        folder,
-        **cadence,
-        beta=options.beta,
-        beta_final=options.beta_final,
-        total_timesteps=context.config.total_timesteps,
+    return PrioritizedExperience(prioritized, folder, **_cadence(options), **_weighting(context))
+
+
+def sequence_experience(context: BuildContext) -> SequenceExperience:
+    """Build replay of sequences, uniform or prioritized, with the cadence of the config."""
+    from rl_training.data import RecurrentReplayBuffer, SequenceExperience
+
+    options: DRQNConfig = context.config.algo_kwargs
+    obs, actions = context.obs, context.actions
+    fields = (obs.shape, obs.dtype, actions.shape, actions.dtype)
+    chunks: dict[str, Any] = {
+        "length": options.sequence_length,
+        "period": options.period,
+        "state": _memory(options),
+        "num_envs": context.config.env.num_envs,
+        "n_step": options.n_step_return,
+        "gamma": options.gamma,
+        "rng": context.stream("sampling"),
+        "device": context.device,
+    }
+    if not options.prioritized:
+        buffer = RecurrentReplayBuffer(options.buffer_size, *fields, **chunks)
+        return SequenceExperience(buffer, **_cadence(options))
+    from rl_training.data import PrioritizedRecurrentReplayBuffer, PrioritizedSequenceExperience
+
+    prioritized = PrioritizedRecurrentReplayBuffer(
+        options.buffer_size, *fields, **chunks, alpha=options.alpha, eps=options.priority_eps
     )
+    return PrioritizedSequenceExperience(prioritized, **_cadence(options), **_weighting(context))
+
+
+def _memory(options: DRQNConfig) -> dict[str, Any]:
+    """Return what a memory is made of, as ``LSTMQNetwork.initial_state`` gives it."""
+    sizes = (options.core_layers, options.core_size)
+    memory: dict[str, Any] = {"hidden": (sizes, "float32")}
+    if options.core == "lstm":
+        memory["cell"] = (sizes, "float32")
+    if options.prev_action:
+        memory["action"] = ((), "int64")
+    if options.prev_reward:
+        memory["reward"] = ((), "float32")
+    return memory
+
+
+def _cadence(options: QLearningConfig) -> dict[str, int]:
+    return {
+        "batch_size": options.batch_size,
+        "learning_starts": options.learning_starts,
+        "train_freq": options.train_freq,
+        "gradient_steps": options.gradient_steps,
+    }
+
+
+def _weighting(context: BuildContext) -> dict[str, Any]:
+    options: QLearningConfig = context.config.algo_kwargs
+    total = context.config.total_timesteps
+    return {"beta": options.beta, "beta_final": options.beta_final, "total_timesteps": total}
 
 
 DQN_SPEC = AlgorithmSpec(
@@ -233,6 +322,24 @@ RAINBOW_SPEC = AlgorithmSpec(
     build_learner=c51_learner,
     build_experience=replay_experience,
 )
+DRQN_SPEC = AlgorithmSpec(
+    name="drqn",
+    title="DRQN",
+    paper="Hausknecht & Stone 2015, Deep recurrent Q-learning for partially observable MDPs",
+    summary="DQN with a memory (LSTM or GRU), trained on sequences",
+    config=DRQNConfig,
+    build_learner=drqn_learner,
+    build_experience=sequence_experience,
+)
+R2D2_SPEC = AlgorithmSpec(
+    name="r2d2",
+    title="R2D2",
+    paper="Kapturowski et al. 2019, Recurrent experience replay in distributed reinforcement learning",
+    summary="DRQN with burn-in, priorities over sequences, n-step returns and rescaled values (not distributed)",
+    config=R2D2Config,
+    build_learner=drqn_learner,
+    build_experience=sequence_experience,
+)
 
 SPECS: tuple[AlgorithmSpec, ...] = (
     DQN_SPEC,
@@ -241,4 +348,6 @@ SPECS: tuple[AlgorithmSpec, ...] = (
     QR_DQN_SPEC,
     IQN_SPEC,
     RAINBOW_SPEC,
+    DRQN_SPEC,
+    R2D2_SPEC,
 )

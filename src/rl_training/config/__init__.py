@@ -3,10 +3,13 @@
 from rl_training.config.algorithms import (
     C51Config,
     DQNConfig,
+    DRQNConfig,
     IQNConfig,
+    MemorylessConfig,
     PrioritizedDQNConfig,
     QLearningConfig,
     QRDQNConfig,
+    R2D2Config,
     RainbowConfig,
 )
 from rl_training.config.schema import (
@@ -25,15 +28,18 @@ __all__ = [
     "C51Config",
     "CheckpointConfig",
     "DQNConfig",
+    "DRQNConfig",
     "EnvConfig",
     "EvaluationConfig",
     "ExperimentConfig",
     "IQNConfig",
     "LoggingConfig",
+    "MemorylessConfig",
     "NetworkConfig",
     "PrioritizedDQNConfig",
     "QLearningConfig",
     "QRDQNConfig",
+    "R2D2Config",
     "RainbowConfig",
     "WrapperConfig",
 ]

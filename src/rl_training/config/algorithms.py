@@ -57,7 +57,6 @@ class QLearningConfig(AlgorithmConfig):
         "prioritized",
         "alpha",
         "dueling",
-        "noisy",
         "n_step_return",
         "buffer_size",
     )
@@ -89,10 +88,6 @@ class QLearningConfig(AlgorithmConfig):
     """Choose the next action by the online network, value it by the target network."""
     dueling: bool = False
     """Split the head into state value and advantages."""
-    noisy: bool = False
-    """Explore by learned noise on the weights instead of epsilon."""
-    noisy_sigma: PositiveFloat = 0.5
-    """Initial size of the noise, before it is divided by the root of a layer's inputs."""
     prioritized: bool = False
     """Replay transitions in proportion to a power of their last error."""
     alpha: Fraction = 0.6
@@ -118,7 +113,18 @@ class QLearningConfig(AlgorithmConfig):
             )
 
 
-class DQNConfig(QLearningConfig):
+class MemorylessConfig(QLearningConfig):
+    """Hyper-parameters that the value-based algorithms without a memory share."""
+
+    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "noisy")
+
+    noisy: bool = False
+    """Explore by learned noise on the weights instead of epsilon."""
+    noisy_sigma: PositiveFloat = 0.5
+    """Initial size of the noise, before it is divided by the root of a layer's inputs."""
+
+
+class DQNConfig(MemorylessConfig):
     """Hyper-parameters of DQN."""
 
     loss: Literal["huber", "mse"] = "huber"
@@ -130,10 +136,10 @@ class PrioritizedDQNConfig(DQNConfig):
     prioritized: Literal[True] = True
 
 
-class C51Config(QLearningConfig):
+class C51Config(MemorylessConfig):
     """Hyper-parameters of C51."""
 
-    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_atoms", "v_min", "v_max")
+    fixed: ClassVar[tuple[str, ...]] = (*MemorylessConfig.fixed, "num_atoms", "v_min", "v_max")
 
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
@@ -161,10 +167,10 @@ class C51Config(QLearningConfig):
             )
 
 
-class QRDQNConfig(QLearningConfig):
+class QRDQNConfig(MemorylessConfig):
     """Hyper-parameters of QR-DQN."""
 
-    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_quantiles")
+    fixed: ClassVar[tuple[str, ...]] = (*MemorylessConfig.fixed, "num_quantiles")
 
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
@@ -176,7 +182,7 @@ class QRDQNConfig(QLearningConfig):
 class IQNConfig(QRDQNConfig):
     """Hyper-parameters of IQN."""
 
-    fixed: ClassVar[tuple[str, ...]] = (*QLearningConfig.fixed, "num_cosines")
+    fixed: ClassVar[tuple[str, ...]] = (*MemorylessConfig.fixed, "num_cosines")
 
     num_quantiles: Quantiles = 64
     """Fractions drawn for the values that are learned."""
@@ -199,3 +205,82 @@ class RainbowConfig(C51Config):
     noisy: bool = True
     prioritized: bool = True
     alpha: Fraction = 0.5
+
+
+class DRQNConfig(QLearningConfig):
+    """Hyper-parameters of DRQN. A batch is made of ``batch_size`` sequences."""
+
+    fixed: ClassVar[tuple[str, ...]] = (
+        *QLearningConfig.fixed,
+        "core",
+        "core_size",
+        "core_layers",
+        "prev_action",
+        "prev_reward",
+        "sequence_length",
+        "sequence_period",
+        "burn_in",
+    )
+
+    batch_size: Count = 32
+    loss: Literal["huber", "mse"] = "huber"
+    core: Literal["lstm", "gru"] = "lstm"
+    """What remembers."""
+    core_size: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)] = 64
+    core_layers: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=16)] = 1
+    prev_action: bool = False
+    """Let the core see the last action, too."""
+    prev_reward: bool = False
+    """Let the core see the last reward, too."""
+    sequence_length: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=100_000)] = 20
+    """Steps of a sequence, burn-in included."""
+    burn_in: CountOrZero = 0
+    """First steps of a sequence that only bring the memory up to date, unless it begins an episode."""
+    sequence_period: Count | None = None
+    """Steps from one sequence to the next; by default, as many as are learned from, so that none is left out."""
+    priority_eta: Fraction = 0.9
+    """Share of the largest error in the priority of a sequence; the mean one has the rest."""
+    value_rescaling: bool = False
+    """Learn values squashed by a fixed function, for rewards of very different sizes."""
+
+    @property
+    def period(self) -> int:
+        """Steps from one sequence to the next."""
+        return self.sequence_period or self.sequence_length - self.burn_in
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse sequences of which nothing, or not everything, would be learned."""
+        super().check(experiment)
+        length, learned = self.sequence_length, self.sequence_length - self.burn_in
+        if learned < 1:
+            raise ValueError(
+                f"algo_kwargs.burn_in: {self.burn_in} is not below algo_kwargs.sequence_length={length}"
+            )
+        if self.period > learned:
+            raise ValueError(
+                f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
+                "sequence, so some would never be"
+            )
+        share = self.buffer_size // experiment.env.num_envs
+        if share <= length:
+            raise ValueError(
+                f"algo_kwargs.buffer_size: {self.buffer_size} leaves each of {experiment.env.num_envs} environments "
+                f"{share} observations, too few for algo_kwargs.sequence_length={length}"
+            )
+
+
+class R2D2Config(DRQNConfig):
+    """Hyper-parameters of R2D2: DRQN with everything else switched on."""
+
+    adam_eps: PositiveFloat = 1e-3
+    n_step_return: Steps = 5
+    dueling: bool = True
+    prioritized: bool = True
+    alpha: Fraction = 0.9
+    beta: Fraction = 0.6
+    beta_final: Fraction = 0.6
+    prev_action: bool = True
+    prev_reward: bool = True
+    sequence_length: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=100_000)] = 80
+    burn_in: CountOrZero = 40
+    value_rescaling: bool = True

@@ -15,13 +15,13 @@ from rl_training.spaces import Array
 
 _ZERO = np.float32(0.0)  # a Python 0.0 would be converted anew at every call
 _FLOAT32 = np.dtype(np.float32)
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, _ZERO, out=x),
     "tanh": lambda x: np.tanh(x, out=x),
 }
 MAX_BATCH = 16
 """Above this many observations torch is the faster one."""
-_MAX_PRODUCTS = 2**18
+MAX_PRODUCTS = 2**18
 """Multiplications in one layer above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
 
@@ -33,7 +33,7 @@ class NumpyMirror:
     """
 
     def __init__(self, network: ActionMLP) -> None:
-        self._activate = _ACTIVATIONS[network.mlp.activation]
+        self._activate = ACTIVATIONS[network.mlp.activation]
         self._dueling = network.dueling
         self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
         flat = [parameter.detach().numpy() for parameter in network.mlp.flat]
@@ -44,7 +44,7 @@ class NumpyMirror:
             else None
             for layer in network.mlp.linears
         ]
-        self.max_batch = min(MAX_BATCH, _MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
+        self.max_batch = min(MAX_BATCH, MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
 
     def __call__(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
         """Return the network's output [N, A] or [N, A, width], under noise drawn for each if ``rng`` is given."""
@@ -83,7 +83,7 @@ def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
         return None
     assert isinstance(network, ActionMLP)
     on_cpu = all(p.device.type == "cpu" for p in network.parameters())
-    if network.mlp.activation not in _ACTIVATIONS or network.features.normalizer is not None or not on_cpu:
+    if network.mlp.activation not in ACTIVATIONS or network.features.normalizer is not None or not on_cpu:
         return None
     mirror = NumpyMirror(network)
     return mirror if mirror.max_batch else None

@@ -1,0 +1,188 @@
+"""DRQN (Hausknecht & Stone 2015): Q-learning over sequences, by a network that remembers.
+
+With burn-in, priorities over sequences and rescaled values as options, it is the learner of R2D2 (Kapturowski et
+al. 2019), too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.dqn import td_loss
+from rl_training.algorithms.protocol import Decision
+from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy_actions
+from rl_training.config import DRQNConfig
+from rl_training.data.recurrent_replay_buffer import SequenceBatch
+from rl_training.data.transitions import Batch, Carry
+from rl_training.models.recurrent import LSTMQNetwork
+from rl_training.models.recurrent.lstm_q_network import State
+from rl_training.models.recurrent.mirror import recurrent_mirror
+from rl_training.spaces import Array
+
+_EPS = 1e-3
+
+
+def rescale(x: torch.Tensor) -> torch.Tensor:
+    """Squash values as R2D2 does: h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x."""
+    return torch.sign(x) * (torch.sqrt(x.abs() + 1.0) - 1.0) + _EPS * x
+
+
+def unscale(y: torch.Tensor) -> torch.Tensor:
+    """Undo ``rescale``."""
+    # The root of a quadratic equation in sqrt(|x| + 1), in double precision because close numbers are subtracted.
+    z = y.abs().double()
+    root = (torch.sqrt(1.0 + 4.0 * _EPS * (z + 1.0 + _EPS)) - 1.0) / (2.0 * _EPS)
+    return (torch.sign(y) * (root**2 - 1.0)).to(y.dtype)
+
+
+def learned_steps(batch: SequenceBatch, burn_in: int) -> torch.Tensor:
+    """Return which steps [T, B] are learned from: those made, without the first ``burn_in`` of a chunk.
+
+    At the beginning of an episode the memory is what it should be, so a chunk that begins there needs no burn-in.
+    """
+    late = torch.arange(len(batch.mask), device=batch.mask.device)[:, None] >= burn_in
+    return batch.mask & (late | batch.starts[0])
+
+
+class DRQN(QLearner[DRQNConfig]):
+    """The learner of DRQN; ``network`` is an ``LSTMQNetwork`` or one with the same methods."""
+
+    online: LSTMQNetwork
+    target: LSTMQNetwork
+
+    def __init__(self, network: LSTMQNetwork, num_actions: int, config: DRQNConfig, **options: Any) -> None:
+        super().__init__(network, num_actions, config, **options)
+        self._recurrent_mirror = recurrent_mirror(self.online)
+        self._initial = {name: tensor[0].cpu().numpy() for name, tensor in network.initial_state().items()}
+
+    # Acting
+
+    def initial_carry(self, count: int) -> Carry:
+        """Return the memory of ``count`` episodes that are about to begin."""
+        return {name: np.zeros((count, *array.shape), array.dtype) for name, array in self._initial.items()}
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
+        """Choose actions [N] and remember; what is seen is remembered also where the action is a random one."""
+        q, after = self.step(obs, self.initial_carry(len(obs)) if carry is None else carry)
+        action = greedy_actions(q, mask)
+        if explore:
+            action = self._with_random(action, self._rng.random(len(obs)) < self.epsilon, mask)
+        if "action" in after:
+            after["action"] = action + 1
+        return Decision(action, after)
+
+    def step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
+        """Return the Q-values [N, A] of observations [N, *obs], and the memory that includes them."""
+        if self._recurrent_mirror is not None and len(obs) <= self._recurrent_mirror.max_batch:
+            return self._recurrent_mirror(obs, carry)
+        with torch.no_grad():
+            state = {name: torch.as_tensor(array, device=self.device) for name, array in carry.items()}
+            q, state = self.online(torch.as_tensor(obs, device=self.device), state)
+            return q.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in state.items()}
+
+    # Learning
+
+    def expected(self, out: torch.Tensor) -> torch.Tensor:
+        """Q-values are expected values already, unless they are rescaled."""
+        return out
+
+    def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
+        """Return the TD loss, between rescaled values if they are."""
+        if not self.config.value_rescaling:
+            return td_loss(chosen, following, batch, self.config.loss)
+        target = rescale(batch.reward + batch.discount * unscale(following))
+        whole = dataclasses.replace(batch, reward=target, discount=torch.zeros_like(target))
+        return td_loss(chosen, torch.zeros_like(target), whole, self.config.loss)
+
+    def _loss(self, batch: Any) -> tuple[torch.Tensor, HeadLoss]:
+        """Return the mean loss of all learned steps with its graph, and what it is made of, step by step."""
+        batch = trimmed(batch)
+        with torch.no_grad():
+            next_q = self.unroll(self.target, batch)
+        self.online.train()
+        with self._torch_stream:
+            q = self.unroll(self.online, batch)
+        self.online.eval()
+        choosing = q.detach() if self.config.double else next_q
+        if batch.action_mask is not None:
+            choosing = choosing.masked_fill(~batch.action_mask, -torch.inf)
+        best = next_q.gather(2, choosing.argmax(2, keepdim=True)).squeeze(2)  # [T + 1, B]
+        following = best.gather(0, batch.after)
+        chosen = q[:-1].gather(2, batch.action[..., None]).squeeze(2)
+
+        learned = learned_steps(batch, self.config.burn_in)
+        steps = Batch(
+            obs=batch.obs[:-1],
+            action=batch.action[learned],
+            reward=batch.returns[learned],
+            discount=batch.discount[learned],
+            next_obs=batch.obs[1:],
+        )
+        head = self.head_loss(chosen[learned], following[learned], steps)
+        head.priority = sequence_priorities(head.error, learned, self.config.priority_eta)
+        if batch.weight is None:
+            return head.each.mean(), head
+        return (head.each * batch.weight.expand_as(learned)[learned]).mean(), head
+
+    def unroll(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
+        """Return the Q-values [T + 1, B, A] of all observations, from the stored memory on.
+
+        Behind the burn-in the memory is taken as given, except in chunks that need none: no gradient flows back.
+        """
+        cut = min(self.config.burn_in, len(batch.action))
+        if cut == 0:
+            return self._piece(network, batch, slice(None), batch.state)[0]
+        first, state = self._piece(network, batch, slice(cut), batch.state)
+        begins = batch.starts[0]
+        state = {
+            name: torch.where(begins.reshape(-1, *(1,) * (t.ndim - 1)), t, t.detach())
+            if t.is_floating_point()
+            else t
+            for name, t in state.items()
+        }
+        if "action" in state:
+            state["action"] = batch.action[cut - 1] + 1
+        if "reward" in state:
+            state["reward"] = batch.reward[cut - 1]
+        rest, _ = self._piece(network, batch, slice(cut, None), state)
+        return torch.cat([first, rest])
+
+    @staticmethod
+    def _piece(
+        network: LSTMQNetwork, batch: SequenceBatch, piece: slice, state: State
+    ) -> tuple[torch.Tensor, State]:
+        obs = batch.obs[piece]
+        between = slice(piece.start or 0, (piece.start or 0) + len(obs) - 1)
+        return network.q_values_sequence(
+            obs, state, actions=batch.action[between], rewards=batch.reward[between]
+        )
+
+
+def trimmed(batch: SequenceBatch) -> SequenceBatch:
+    """Return a batch without the steps at its end that no chunk has made."""
+    made = int(batch.mask.any(1).sum())
+    if made == len(batch.mask):
+        return batch
+    shorter = {
+        field: getattr(batch, field)[:made]
+        for field in ("action", "reward", "returns", "discount", "after", "mask", "starts")
+    }
+    masks = None if batch.action_mask is None else batch.action_mask[: made + 1]
+    return dataclasses.replace(batch, obs=batch.obs[: made + 1], action_mask=masks, **shorter)
+
+
+def sequence_priorities(error: torch.Tensor, learned: torch.Tensor, eta: float) -> torch.Tensor:
+    """Return per chunk [B] a mix of the largest and the mean absolute error of its learned steps.
+
+    ``error`` holds the errors of the steps that are true in ``learned`` [T, B], in its order.
+    """
+    errors = torch.zeros(learned.shape, dtype=error.dtype, device=error.device)
+    errors[learned] = error.abs()
+    mean = errors.sum(0) / learned.sum(0).clamp(min=1)
+    return eta * errors.amax(0) + (1.0 - eta) * mean
