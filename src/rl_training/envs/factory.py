@@ -62,8 +62,11 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
     for index, wrapper in enumerate(config.wrappers):
         key = f"env.wrappers.{index}"
         wrap = _wrapper(wrapper.id, key)
+        options: dict[str, Any] = dict(wrapper.kwargs)
+        if ":" not in wrapper.id:  # those of Gymnasium want tuples, which YAML does not have
+            options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
         try:
-            env = wrap(env, **wrapper.kwargs)
+            env = wrap(env, **options)
         except Exception as error:
             raise ConfigError(f"{key}: {wrapper.id}: {' '.join(str(error).split())}") from error
     return env
