@@ -123,7 +123,7 @@ def test_resume_of_an_older_checkpoint_branches(cli: Callable[..., Any], tmp_pat
     assert straight == branched
 
 
-@pytest.mark.parametrize("algo", ["prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow"])
+@pytest.mark.parametrize("algo", ["prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow", "drqn"])
 def test_every_algorithm_trains_evaluates_predicts_and_resumes(
     cli: Callable[..., Any], tmp_path: Path, algo: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,60 +11,15 @@ from rl_training import load_config
 from rl_training.errors import ConfigError
 from rl_training.runtime.curves import read_metrics
 from rl_training.runtime.dqn_trainer import train_dqn
-
-SMALL = {
-    "total_timesteps": 1_200,
-    "env.num_envs": 2,
-    "algo_kwargs.learning_starts": 200,
-    "algo_kwargs.train_freq": 4,
-    "algo_kwargs.gradient_steps": 1,
-    "network.hidden_sizes": [32],
-    "evaluation.frequency": 400,
-    "evaluation.episodes": 2,
-    "evaluation.final_episodes": 3,
-    "logging.frequency": 200,
-    "checkpoint.frequency": 500,
-}
-
-
-def check_train_writes_checkpoint_and_metrics(algo: str, run_dir: Path, total: int) -> dict[str, float]:
-    """Train for ``total`` steps, a multiple of 200, and look at all that comes out; return the last metrics."""
-    config = load_config(f"{algo}/cartpole", {**SMALL, "total_timesteps": total})
-    result = train_dqn(config, run_dir=run_dir, console=False)
-
-    assert result.steps == total
-    assert result.updates == (total - 200) // 4
-    assert result.metrics["train/n_updates"] == result.updates
-    assert result.metrics["train/loss"] > 0
-    assert {"train/q_value_mean", "train/target_mean", "train/td_error_mean"} <= result.metrics.keys()
-    assert result.evaluation is not None
-    assert len(result.evaluation.returns) == 3
-    assert (result.checkpoint / "manifest.json").is_file()
-
-    rows = read_metrics(run_dir / "metrics.jsonl")
-    assert [row["step"] for row in rows if "train/n_updates" in row] == list(range(200, total + 1, 200))
-    evaluated = [*range(400, total + 1, 400), total]
-    assert [row["step"] for row in rows if "eval/mean_reward" in row] == evaluated
-    written = {path.name for path in run_dir.iterdir()}
-    assert {
-        "config.yaml",
-        "metadata.json",
-        "metrics.csv",
-        "curve.png",
-        "result.json",
-        "tensorboard",
-    } <= written
-    written_result = json.loads((run_dir / "result.json").read_text())
-    assert (written_result["algo"], written_result["steps"]) == (algo, total)
-    return result.metrics
+from trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
 
 
 def test_train_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    check_train_writes_checkpoint_and_metrics("dqn", tmp_path / "run", 1_200)
+    check_train_writes_checkpoint_and_metrics(train_dqn, "dqn/cartpole", tmp_path / "run", 1_200)
 
 
 def test_train_prioritized_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    check_train_writes_checkpoint_and_metrics("prioritized_dqn", tmp_path / "run", 600)
+    check_train_writes_checkpoint_and_metrics(train_dqn, "prioritized_dqn/cartpole", tmp_path / "run", 600)
     (replay,) = (tmp_path / "run" / "checkpoints").glob("step-000000600*/replay.safetensors")
     with safe_open(replay, "np") as file:
         (name,) = (name for name in file.keys() if name.endswith("priorities"))  # noqa: SIM118
@@ -75,20 +29,20 @@ def test_train_prioritized_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> 
 
 
 def test_train_c51_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    metrics = check_train_writes_checkpoint_and_metrics("c51", tmp_path / "run", 600)
+    metrics = check_train_writes_checkpoint_and_metrics(train_dqn, "c51/cartpole", tmp_path / "run", 600)
     assert 0 <= metrics["train/clipped_mass"] < 0.05
 
 
 def test_train_qr_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    check_train_writes_checkpoint_and_metrics("qr_dqn", tmp_path / "run", 600)
+    check_train_writes_checkpoint_and_metrics(train_dqn, "qr_dqn/cartpole", tmp_path / "run", 600)
 
 
 def test_train_iqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    check_train_writes_checkpoint_and_metrics("iqn", tmp_path / "run", 600)
+    check_train_writes_checkpoint_and_metrics(train_dqn, "iqn/cartpole", tmp_path / "run", 600)
 
 
 def test_train_rainbow_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
-    metrics = check_train_writes_checkpoint_and_metrics("rainbow", tmp_path / "run", 600)
+    metrics = check_train_writes_checkpoint_and_metrics(train_dqn, "rainbow/cartpole", tmp_path / "run", 600)
     assert metrics["train/exploration_rate"] == 0
 
 

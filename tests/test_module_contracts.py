@@ -74,6 +74,7 @@ def small_config(algo: str, **overrides: Any) -> Any:
         "algo_kwargs.train_freq": 4,
         "algo_kwargs.gradient_steps": 1,
         "algo_kwargs.batch_size": 16,
+        "algo_kwargs.learning_rate": 1e-3,
         "algo_kwargs.buffer_size": 500,
         "network.hidden_sizes": [16],
         "evaluation.frequency": 0,
@@ -126,11 +127,19 @@ def test_save_and_load_give_the_same_actions(algo: str, tmp_path: Path) -> None:
     result = registry.train(small_config(algo), run_dir=tmp_path / "run", console=False)
     policy, _ = load_policy(load_checkpoint(result.run_dir), registry.get)
     again, _ = load_policy(load_checkpoint(result.checkpoint), registry.get)
-    obs = np.random.default_rng(0).normal(0.0, 10.0, (64, *policy.obs.shape)).astype(policy.obs.dtype)
-    actions = policy.predict(obs)[0]
-    assert np.array_equal(actions, again.predict(obs)[0])
-    assert np.array_equal(actions, np.stack([policy.predict(one)[0] for one in obs]))
-    assert len(np.unique(actions)) > 1
+    states: list[Any] = [None, None, [None] * 64]
+    draw = np.random.default_rng(0)
+    for _ in range(5 if policy.algorithm.initial_carry(1) else 1):
+        obs = draw.normal(0.0, 10.0, (64, *policy.obs.shape)).astype(policy.obs.dtype)
+        actions, states[0] = policy.predict(obs, states[0], reward=1.0)
+        same, states[1] = again.predict(obs, states[1], reward=1.0)
+        alone = [policy.predict(*one, reward=1.0) for one in zip(obs, states[2], strict=True)]
+        states[2] = [state for _, state in alone]
+        assert np.array_equal(actions, same)
+        assert np.array_equal(actions, np.stack([action for action, _ in alone]))
+    # After so little training, a memory tells more about what was seen than actions do.
+    told = actions if states[0] is None else states[0]["hidden"].reshape(64, -1)
+    assert len(np.unique(told, axis=0)) > 1
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)

@@ -8,8 +8,10 @@ from rl_training.version import __version__ as __version__
 if TYPE_CHECKING:
     from rl_training.api import C51 as C51
     from rl_training.api import DQN as DQN
+    from rl_training.api import DRQN as DRQN
     from rl_training.api import IQN as IQN
     from rl_training.api import QRDQN as QRDQN
+    from rl_training.api import R2D2 as R2D2
     from rl_training.api import PrioritizedDQN as PrioritizedDQN
     from rl_training.api import Rainbow as Rainbow
     from rl_training.api import load as load
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        **dict.fromkeys(("C51", "DQN", "IQN", "PrioritizedDQN", "QRDQN", "Rainbow"), "rl_training.api"),
+        **dict.fromkeys(
+            ("C51", "DQN", "DRQN", "IQN", "PrioritizedDQN", "QRDQN", "R2D2", "Rainbow"), "rl_training.api"
+        ),
         "load": "rl_training.api",
         "load_config": "rl_training.experiment.configs",
         "ExperimentManager": "rl_training.experiment.manager",

@@ -123,6 +123,16 @@ def predict(
     action_mask: Annotated[
         str, typer.Option(help="Which actions are allowed, as JSON: '[1, 0]'; for a batch, a list of these.")
     ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where an agent with a memory keeps it from call to call; without the file, an episode begins.",
+        ),
+    ] = None,
+    reward: Annotated[
+        float | None, typer.Option(help="What the last action brought, if the agent needs to know.")
+    ] = None,
     best: BestOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -132,9 +142,14 @@ def predict(
         raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
     values = _json(obs, "--obs")
     mask = _json(action_mask, "--action-mask") if action_mask else None
+    memory = _read_memory(state) if state is not None else None
     from rl_training.experiment import registry
 
-    action = registry.predict(path, values, best=best, action_mask=mask).tolist()
+    policy = registry.policy(path, best=best)
+    chosen, memory = policy.predict(values, memory, action_mask=mask, reward=reward)
+    action = chosen.tolist()
+    if state is not None:
+        _write_memory(state, memory)
     print(json.dumps({"action": action}) if as_json else action)
 
 
@@ -173,6 +188,32 @@ def _json(text: str, option: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise ConfigError(f"{option}: not valid JSON: {text[:60]!r}") from None
+
+
+def _read_memory(path: Path) -> Any:
+    from rl_training.runtime.strict_json import decode
+
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"--state: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--state: {path}: not a memory: {error}") from None
+
+
+def _write_memory(path: Path, memory: Any) -> None:
+    if memory is None:
+        raise ConfigError("--state: this agent has no memory")
+    from rl_training.runtime.strict_json import encode
+
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(encode({name: array.tolist() for name, array in memory.items()}))
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"--state: {path}: {error.strerror}") from None
 
 
 def _run_path(

@@ -46,8 +46,20 @@ class Rainbow(ManagedAlgorithm):
     algo_name = "rainbow"
 
 
+class DRQN(ManagedAlgorithm):
+    """DQN with a memory, for environments that do not show everything at once."""
+
+    algo_name = "drqn"
+
+
+class R2D2(ManagedAlgorithm):
+    """DRQN with burn-in, priorities over sequences, n-step returns and rescaled values."""
+
+    algo_name = "r2d2"
+
+
 CLASSES: dict[str, type[ManagedAlgorithm]] = {
-    cls.algo_name: cls for cls in (DQN, PrioritizedDQN, C51, QRDQN, IQN, Rainbow)
+    cls.algo_name: cls for cls in (DQN, PrioritizedDQN, C51, QRDQN, IQN, Rainbow, DRQN, R2D2)
 }
 
 

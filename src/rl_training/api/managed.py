@@ -108,12 +108,16 @@ class ManagedAlgorithm:
         episode_start: Any = None,
         deterministic: bool = True,
         action_mask: Any = None,
+        reward: Any = None,
     ) -> tuple[Any, Any]:
         """Return ``(action, state)`` for one raw observation or a batch.
 
-        ``action_mask`` [A], or [N, A] for a batch, is true where an action is allowed.
+        Agents with a memory need ``state``, the memory returned by the last call (none: episodes begin), and
+        ``episode_start``, true where it is to be forgotten. ``action_mask`` [A], or [N, A] for a batch, is true where
+        an action is allowed. ``reward`` is what the last action brought, for agents that take it as an input.
         """
-        return self._trained_policy.predict(obs, state, episode_start, deterministic, action_mask)
+        policy = self._trained_policy
+        return policy.predict(obs, state, episode_start, deterministic, action_mask, reward)
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None) -> Evaluation:
         """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""

@@ -15,6 +15,7 @@ from rl_training.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
+    from rl_training.runtime.policy import Policy
     from rl_training.runtime.session import TrainResult
 
 ENTRY_POINT = "rl_training.algorithms"
@@ -105,8 +106,12 @@ def evaluate(
 def predict(
     path: str | Path, obs: Any, *, best: bool = False, deterministic: bool = True, action_mask: Any = None
 ) -> Any:
-    """Return the action of a run or a checkpoint for one raw observation or a batch."""
+    """Return the action of a run or a checkpoint for one raw observation or a batch that begin an episode."""
+    return policy(path, best=best).predict(obs, deterministic=deterministic, action_mask=action_mask)[0]
+
+
+def policy(path: str | Path, *, best: bool = False) -> Policy:
+    """Return the agent of a run or a checkpoint, without its environment."""
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
-    policy, _ = load_policy(load_checkpoint(Path(path), best=best), get)
-    return policy.predict(obs, deterministic=deterministic, action_mask=action_mask)[0]
+    return load_policy(load_checkpoint(Path(path), best=best), get)[0]

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.protocol import Algorithm
-from rl_training.data.transitions import Transitions
+from rl_training.data.transitions import Carry, Transitions, carry_on
 from rl_training.envs.masks import add_mask, checked_masks
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -53,7 +53,7 @@ class Collector:
         self._all = np.arange(count)
         self._obs: Array | None = None
         self._mask: Array | None = None  # [N, A] bool, the actions allowed in these; none: all
-        self._carry: Any = None
+        self._carry: Carry | None = None
         self._resetting = np.zeros(count, np.bool_)  # NEXT_STEP: the coming step is the reset of these
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
@@ -84,16 +84,15 @@ class Collector:
 
     def step(self, algorithm: Algorithm, *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
         """Make one step of every environment; return its transitions and the episodes that ended."""
-        obs = self._obs if self._obs is not None else self.obs
+        obs, carry = self._obs if self._obs is not None else self.obs, self._carry
         lap = self._timer.lap
         lap("other")
         if explore:
             algorithm.observe(obs)
         if self._mask is None:
-            decision = algorithm.act(obs, self._carry, explore=explore)
+            decision = algorithm.act(obs, carry, explore=explore)
         else:
-            decision = algorithm.act(obs, self._carry, explore=explore, mask=self._mask)
-        self._carry = decision.carry
+            decision = algorithm.act(obs, carry, explore=explore, mask=self._mask)
         lap("inference")
         actions = self._actions.to_env(decision.action)
         if self._own:
@@ -109,8 +108,12 @@ class Collector:
         lap("environment")
 
         step = Transitions(
-            self._all, obs, decision.action, reward, next_obs, terminated, truncated, next_mask
+            self._all, obs, decision.action, reward, next_obs, terminated, truncated, next_mask, carry
         )
+        if decision.carry is not None:
+            # With NEXT_STEP, the observation to act on next is the first of an episode one step later.
+            begins = self._resetting if self._next_step else terminated | truncated
+            self._carry = carry_on(decision.carry, reward, begins)
         if self._next_step:
             step = _without(step, self._resetting)
             self._resetting = (terminated | truncated) & ~self._resetting
@@ -211,11 +214,15 @@ class Collector:
             "obs": self._obs.copy(),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
+            "carry": self._carry,
             "journals": {str(i): journal for i, journal in enumerate(journals)},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> str:
-        """Bring the environments back; return ``replayed``, or ``restarted`` if that was not possible."""
+    def load_state_dict(self, state: Mapping[str, Any], initial_carry: Carry | None = None) -> str:
+        """Bring the environments back; return ``replayed``, or ``restarted`` if that was not possible.
+
+        ``initial_carry`` is what a memory of the agent looks like, if it has one.
+        """
         started = np.asarray(state["started"])
         if started.shape != self._started.shape:
             raise CheckpointError(f"envs: {len(started)} were saved, the config says {len(self._started)}")
@@ -232,6 +239,7 @@ class Collector:
         saved = np.asarray(state["obs"])
         if obs.dtype != saved.dtype or obs.shape != saved.shape or obs.tobytes() != saved.tobytes():
             return "restarted"  # not deterministic under reset(seed): the journal does not lead to the saved state
+        self._carry = _like_carry(state.get("carry"), initial_carry)
         self._obs = obs
         self._mask = self._masks_of_envs()
         self._returns[:] = np.asarray(state["returns"])
@@ -280,6 +288,20 @@ def _without(step: Transitions, dropped: Array) -> Transitions:
     if not dropped.any():
         return step
     return step.select(~dropped)
+
+
+def _like_carry(saved: Any, like: Carry | None) -> Carry | None:
+    """Return a saved memory, after a look at whether it is one of this agent."""
+    if saved is None or like is None:
+        if saved is not like and not (saved is None and like is not None):
+            raise CheckpointError("envs: a memory was saved, but this agent has none")
+        return None
+    carry = {name: np.asarray(array) for name, array in saved.items()}
+    if carry.keys() != like.keys() or any(
+        carry[name].shape != array.shape or carry[name].dtype != array.dtype for name, array in like.items()
+    ):
+        raise CheckpointError("envs: the saved memory does not fit the config")
+    return carry
 
 
 def _as_arrays(journal: Mapping[str, Any]) -> dict[str, Any]:

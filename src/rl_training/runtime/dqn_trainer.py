@@ -1,4 +1,4 @@
-"""Training of the DQN family."""
+"""Training of the value-based algorithms without a memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.specs import SPECS
-from rl_training.config import ExperimentConfig, QLearningConfig
+from rl_training.config import ExperimentConfig, MemorylessConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.session import TrainResult
 from rl_training.runtime.workflows import start
 
-_SPECS = {spec.name: spec for spec in SPECS if issubclass(spec.config, QLearningConfig)}
+_SPECS = {spec.name: spec for spec in SPECS if issubclass(spec.config, MemorylessConfig)}
 
 
 def train_dqn(

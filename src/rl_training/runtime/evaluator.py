@@ -9,6 +9,7 @@ import numpy as np
 
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
+from rl_training.data.transitions import Carry, carry_on
 from rl_training.envs import EnvFactory, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import EnvError
@@ -102,13 +103,14 @@ def _play(
     playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
     try:
         obs, infos = envs.reset()
-        carry = None
+        carry: Carry | None = None
         while (playing < episodes).any():
             if stop():
                 raise Abandoned
             decision = decide(algorithm, obs, carry, infos.get("action_mask"), explore=False)
-            carry = decision.carry
             obs, reward, terminated, truncated, infos = envs.step(actions.to_env(decision.action))
+            if decision.carry is not None:
+                carry = carry_on(decision.carry, reward, terminated | truncated)
             active = playing < episodes
             returns[playing[active]] += reward[active]
             lengths[playing[active]] += 1

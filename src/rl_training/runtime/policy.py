@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rl_training.algorithms.protocol import Algorithm, Decision
+from rl_training.data.transitions import Carry, carry_on
 from rl_training.errors import ConfigError
 from rl_training.spaces import ActionSpec, Array, ContinuousActions, DiscreteActions, ObsSpec
 
@@ -26,16 +28,20 @@ class Policy:
         episode_start: Any = None,
         deterministic: bool = True,
         action_mask: Any = None,
+        reward: Any = None,
     ) -> tuple[Any, Any]:
         """Return ``(action, state)`` for one observation, or for a batch with a leading dimension.
 
-        ``state`` is the memory returned by the last call, and ``episode_start`` says where to forget it; both
-        are of no consequence to memoryless algorithms. Without ``deterministic`` the agent explores as at the
-        end of its training. ``action_mask`` [A], or [N, A] for a batch, says which actions are allowed.
+        ``state`` is the memory returned by the last call (none: all episodes begin), ``episode_start`` says where
+        to forget it, one bool or [N], and ``reward``, one number or [N], is what the last action brought, which
+        only agents that take it as an input need. All three are of no consequence to memoryless algorithms.
+        Without ``deterministic`` the agent explores as at the end of its training. ``action_mask`` [A], or [N, A]
+        for a batch, says which actions are allowed.
         """
         batch, single = self._batch(obs)
         mask = None if action_mask is None else self._mask(action_mask, len(batch), single)
-        decision = decide(self.algorithm, batch, state, mask, explore=not deterministic)
+        carry = self._carry(state, episode_start, reward, len(batch))
+        decision = decide(self.algorithm, batch, carry, mask, explore=not deterministic)
         action = self.actions.to_env(decision.action)
         return (action[0] if single else action), decision.carry
 
@@ -59,6 +65,19 @@ class Policy:
             raise ConfigError(f"obs: values do not fit {self.obs.dtype}")
         return cast, single
 
+    def _carry(self, state: Any, episode_start: Any, reward: Any, count: int) -> Carry | None:
+        """Return the memory to act by, checked."""
+        like = self.algorithm.initial_carry(count)
+        if like is None or state is None:
+            return like
+        carry = checked_carry(state, like)
+        begins = _per_env("episode_start", episode_start if episode_start is not None else False, count, "b")
+        if "reward" in like:
+            if reward is None and not begins.all():
+                raise ConfigError("reward: this agent also needs to know what its last action brought")
+            reward = None if reward is None else _per_env("reward", reward, count, "biuf")
+        return carry_on(carry, reward, begins)
+
     def _mask(self, given: Any, count: int, single: bool) -> Array:
         if not isinstance(self.actions, DiscreteActions):
             raise ConfigError("action_mask: only discrete actions can be forbidden")
@@ -77,7 +96,43 @@ class Policy:
         return mask
 
 
-def decide(algorithm: Algorithm, obs: Array, carry: Any, mask: Array | None, *, explore: bool) -> Decision:
+def checked_carry(state: Any, like: Carry) -> Carry:
+    """Return a memory that came from outside, after a look at whether it is one of this agent and this many envs."""
+    if not isinstance(state, Mapping) or state.keys() != like.keys():
+        raise ConfigError(f"state: expected what predict() returned, with {', '.join(like)}")
+    carry: Carry = {}
+    for name, own in like.items():
+        try:
+            array = np.asarray(state[name])
+        except ValueError:
+            raise ConfigError(f"state: {name} is not an array of numbers") from None
+        if array.shape[1:] != own.shape[1:] or array.ndim != own.ndim or array.dtype.kind not in "iuf":
+            raise ConfigError(
+                f"state: {name} should be {own.dtype} {own.shape}, got {array.dtype} {array.shape}"
+            )
+        if len(array) != len(own):
+            raise ConfigError(f"state: it is the memory of {len(array)} environments, obs is of {len(own)}")
+        if not np.isfinite(array).all():
+            raise ConfigError(f"state: {name} contains NaN or infinity")
+        carry[name] = array.astype(own.dtype)
+    return carry
+
+
+def _per_env(name: str, given: Any, count: int, kinds: str) -> Array:
+    """Return one value for all, or one for each, as an array [N]."""
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        array = np.empty((), object)
+    if array.dtype.kind not in kinds or array.shape not in ((), (count,)) or not np.isfinite(array).all():
+        what = "true or false" if kinds == "b" else "a number"
+        raise ConfigError(f"{name}: expected {what}, or {count} of them, got {given!r}")
+    return np.broadcast_to(array, (count,))
+
+
+def decide(
+    algorithm: Algorithm, obs: Array, carry: Carry | None, mask: Array | None, *, explore: bool
+) -> Decision:
     """Let an algorithm act; a ``mask`` is only handed to it if there is one, as not every algorithm knows them."""
     if mask is None:
         return algorithm.act(obs, carry, explore=explore)

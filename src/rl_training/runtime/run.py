@@ -91,7 +91,9 @@ class Run:
             self.clock.load_state_dict(tree["loop"]["clock"])
             self.metrics.load_state_dict(tree["loop"]["metrics"])
             self.timer.seconds.update({name: float(seconds) for name, seconds in tree["time"].items()})
-            restored = self.collector.load_state_dict(tree["envs"])
+            restored = self.collector.load_state_dict(
+                tree["envs"], self.algorithm.initial_carry(self.config.env.num_envs)
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"checkpoint: part missing or malformed: {type(error).__name__}: {error}"

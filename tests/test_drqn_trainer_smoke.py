@@ -1,0 +1,126 @@
+"""train_drqn, from config to checkpoint, and what a memory is good for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_training import load_config
+from rl_training.errors import ConfigError
+from rl_training.experiment import registry
+from rl_training.runtime.checkpoint import read_checkpoint
+from rl_training.runtime.drqn_trainer import train_drqn
+from trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
+
+
+def test_train_drqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics(train_drqn, "drqn/cartpole", tmp_path / "run", 600)
+
+
+def test_train_r2d2_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
+    check_train_writes_checkpoint_and_metrics(train_drqn, "r2d2/cartpole_no_velocity", tmp_path / "run", 600)
+    (path,) = (tmp_path / "run" / "checkpoints").glob("step-000000600*")
+    priorities = np.asarray(read_checkpoint(path).tree["replay"]["buffer"]["priorities"])
+    assert priorities[priorities > 0].std() > 0, "updates should have fed their errors back"
+
+
+def test_train_drqn_refuses_another_algorithm(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not trained by train_drqn; it trains drqn, r2d2"):
+        train_drqn(load_config("dqn/cartpole"), run_dir=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"algo_kwargs.sequence_length": 1},
+            "algo_kwargs.sequence_length: ",
+        ),
+        ({"algo_kwargs.burn_in": 20}, "algo_kwargs.burn_in: 20 is not below algo_kwargs.sequence_length=20"),
+        (
+            {"algo_kwargs.burn_in": 8, "algo_kwargs.sequence_period": 13},
+            "13 is more than the 12 steps learned",
+        ),
+        ({"algo_kwargs.buffer_size": 40, "env.num_envs": 2}, "leaves each of 2 environments 20 observations"),
+        ({"algo_kwargs.core": "rnn"}, "algo_kwargs.core: "),
+        ({"algo_kwargs.core_size": 0}, "algo_kwargs.core_size: "),
+        ({"algo_kwargs.noisy": True}, "algo_kwargs.noisy"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("drqn/cartpole", settings)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        ({"id": "ReshapeObservation", "kwargs": {"shape": [2, 2]}}, r"not observations of shape \(2, 2\)"),
+        (
+            {"id": "AddRenderObservation", "kwargs": {"render_only": True}},
+            r"not observations of shape \(400, 600, 3\)",
+        ),
+        (
+            {"id": "AddRenderObservation", "kwargs": {"render_only": False}},
+            "Dict observations are not supported",
+        ),
+    ],
+)
+def test_images_and_dicts_are_refused_with_a_way_out(tmp_path: Path, wrapper: Any, message: str) -> None:
+    overrides = {**SMALL, "env.wrappers": [wrapper], "env.kwargs": {"render_mode": "rgb_array"}}
+    with pytest.raises(ConfigError, match=message) as caught:
+        train_drqn(load_config("drqn/cartpole", overrides), run_dir=tmp_path / "run", console=False)
+    assert "FlattenObservation" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_own_network_takes_the_place_of_the_encoder(tmp_path: Path) -> None:
+    """Which lets DRQN see what is not a vector."""
+    import torch
+    from torch import nn
+
+    class Flat(nn.Module):
+        def __init__(self, obs_shape: tuple[int, ...], num_outputs: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(int(np.prod(obs_shape)), num_outputs)
+
+        def forward(self, obs: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.linear(obs.flatten(1)))
+
+    wrappers = [{"id": "ReshapeObservation", "kwargs": {"shape": [2, 2]}}]
+    config = load_config("drqn/cartpole", {**SMALL, "env.wrappers": wrappers, "total_timesteps": 300})
+    result = registry.train(config, run_dir=tmp_path / "run", network=Flat, console=False)
+    assert result.updates == 25
+    with pytest.raises(ConfigError, match=r"expected outputs of shape \(2, 32\)"):
+        registry.train(
+            config, run_dir=tmp_path / "other", network=lambda shape, n: Flat(shape, n + 1), console=False
+        )
+
+
+# What a memory is good for
+
+
+def share_correct(result: Any) -> float:
+    """Return how many episodes in a T-maze ended with the right turn; bumping into walls costs less than 1."""
+    returns = np.array(result.evaluation.returns)
+    return float((returns > 0).mean())
+
+
+def test_drqn_remembers_which_way_to_turn(tmp_path: Path) -> None:
+    config = load_config("drqn/tmaze", {"evaluation.frequency": 0})
+    result = train_drqn(config, run_dir=tmp_path / "run", console=False)
+    assert share_correct(result) >= 0.95
+
+
+def test_without_a_memory_it_is_a_guess(tmp_path: Path) -> None:
+    overrides = {"evaluation.frequency": 0, "evaluation.final_episodes": 400}
+    tmaze = load_config("drqn/tmaze", overrides).model_dump(mode="json")
+    options = {key: tmaze["algo_kwargs"][key] for key in ("learning_rate", "gamma", "exploration_fraction")}
+    config = load_config({**tmaze, "algo": "dqn", "algo_kwargs": options})
+    result = registry.train(config, run_dir=tmp_path / "run", console=False)
+    assert share_correct(result) <= 0.58

@@ -1,0 +1,237 @@
+"""Memory through every surface: acting, evaluation, prediction by the API and by the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from rl_training import DQN, DRQN, R2D2, load_config
+from rl_training.algorithms.protocol import Decision
+from rl_training.envs import make_env
+from rl_training.errors import ConfigError
+from rl_training.runtime.collector import Collector
+from rl_training.spaces import DiscreteActions
+from trainer_checks import SMALL
+
+ENV = "rl_training/CartPoleNoVelocity-v0"
+OVERRIDES = {**SMALL, "total_timesteps": 400, "evaluation.frequency": 0, "logging.tensorboard": False}
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> DRQN:
+    config = load_config("drqn/cartpole_no_velocity", OVERRIDES).model_dump(mode="json")
+    return DRQN(config=config, run_dir=tmp_path_factory.mktemp("drqn") / "run").learn(progress_bar=False)  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def r2d2(tmp_path_factory: pytest.TempPathFactory) -> R2D2:
+    config = load_config("r2d2/cartpole_no_velocity", OVERRIDES).model_dump(mode="json")
+    return R2D2(config=config, run_dir=tmp_path_factory.mktemp("r2d2") / "run").learn(progress_bar=False)  # type: ignore[return-value]
+
+
+# Collecting
+
+
+class Counting:
+    """Remembers how many observations of the episode it has seen, and the last reward."""
+
+    def initial_carry(self, count: int) -> dict[str, Any]:
+        return {"seen": np.zeros(count, np.int64), "reward": np.zeros(count, np.float32)}
+
+    def observe(self, obs: Any) -> None:
+        pass
+
+    def act(self, obs: Any, carry: Any = None, *, explore: bool, mask: Any = None) -> Decision:
+        carry = self.initial_carry(len(obs)) if carry is None else carry
+        return Decision(np.zeros(len(obs), np.int64), {**carry, "seen": carry["seen"] + 1})
+
+
+class Steps(gym.Env[Any, Any]):
+    """Observations count the steps of an episode, which has 3; the reward is the step's number."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.array([self.t], np.float32), float(self.t), self.t == 3, False, {}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode) -> None:
+    envs = gym.vector.SyncVectorEnv([Steps, Steps], autoreset_mode=mode)
+    collector, learner = Collector(envs, DiscreteActions(2)), Counting()
+    seen = 0
+    for _ in range(13):
+        step, _ = collector.step(learner)  # type: ignore[arg-type]
+        for i in range(len(step)):
+            t = step.obs[i, 0]
+            carry = step.carry if step.carry is not None else learner.initial_carry(2)
+            assert carry["seen"][i] == t
+            assert carry["reward"][i] == t
+            seen += 1
+    assert seen >= 18
+
+
+# Evaluation and prediction
+
+
+def play(agent: Any, seeds: list[int], **reward: Any) -> list[float]:
+    """Play one episode for each seed by hand, all at once, carrying the memory by ``predict``."""
+    envs = [gym.make(ENV) for _ in seeds]
+    obs = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)])
+    total, over, state = np.zeros(len(seeds)), np.zeros(len(seeds), bool), None
+    while not over.all():
+        action, state = agent.predict(obs, state, **reward)
+        for i, env in enumerate(envs):
+            if not over[i]:
+                obs[i], gain, terminated, truncated, _ = env.step(action[i])
+                total[i] += float(gain)
+                over[i] = terminated or truncated
+    return total.tolist()
+
+
+def test_many_envs_are_predicted_like_each_alone(agent: DRQN) -> None:
+    together = play(agent, [1, 2, 3])
+    assert together == [play(agent, [seed])[0] for seed in (1, 2, 3)]
+
+
+def test_a_single_observation_is_a_batch_of_one(agent: DRQN) -> None:
+    obs = np.array([0.01, 0.02], np.float32)
+    one, state = agent.predict(obs)
+    many, states = agent.predict(obs[None])
+    assert one == many[0]
+    for _ in range(3):
+        one, state = agent.predict(obs, state, episode_start=False)
+        many, states = agent.predict(obs[None], states, episode_start=[False])
+        assert one == many[0]
+        assert all(np.array_equal(state[name], states[name]) for name in state)
+
+
+def test_the_memory_matters_and_is_forgotten_on_request(agent: DRQN) -> None:
+    obs = np.array([[0.0, 0.05]] * 2, np.float32)
+    _, state = agent.predict(obs)
+    kept = {name: array.copy() for name, array in state.items()}
+    _, after = agent.predict(obs, state, episode_start=[False, True])
+    _, fresh = agent.predict(obs)
+    assert np.array_equal(after["hidden"][1], fresh["hidden"][1])
+    assert not np.array_equal(after["hidden"][0], fresh["hidden"][0])
+    assert all(np.array_equal(state[name], kept[name]) for name in state), "what was handed in is left alone"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"state": "batch"}, "state: it is the memory of 3 environments, obs is of 2"),
+        ({"state": (1, 2)}, "state: expected what predict() returned"),
+        ({"state": {"hidden": 1}}, "state: expected what predict() returned"),
+        ({"state": "shape"}, "state: hidden should be float32 (2, 1, 64)"),
+        ({"state": "nan"}, "state: hidden contains NaN or infinity"),
+        ({"episode_start": [True, False, True]}, "episode_start: expected true or false, or 2 of them"),
+        ({"episode_start": "no"}, "episode_start: expected true or false"),
+    ],
+)
+def test_a_memory_that_does_not_fit_is_refused(agent: DRQN, change: dict[str, Any], message: str) -> None:
+    obs = np.zeros((2, 2), np.float32)
+    _, state = agent.predict(obs)
+    bad = {
+        "batch": agent.predict(np.zeros((3, 2), np.float32))[1],
+        "shape": {**state, "hidden": state["hidden"][..., :5]},
+        "nan": {**state, "hidden": state["hidden"] * np.nan},
+    }
+    given = {"state": state, **change}
+    if isinstance(given["state"], str):
+        given["state"] = bad[given["state"]]
+    with pytest.raises(ConfigError) as caught:
+        agent.predict(obs, **given)
+    assert message in str(caught.value)
+
+
+def test_an_agent_that_needs_the_last_reward_says_so(r2d2: R2D2) -> None:
+    obs = np.zeros((2, 2), np.float32)
+    _, state = r2d2.predict(obs)
+    with pytest.raises(ConfigError, match="reward: this agent also needs to know"):
+        r2d2.predict(obs, state)
+    with pytest.raises(ConfigError, match="reward: expected a number"):
+        r2d2.predict(obs, state, reward=[1.0, np.nan])
+    _, other = r2d2.predict(obs, state, reward=[1.0, 5.0])
+    assert not np.array_equal(other["hidden"][0], other["hidden"][1])
+    r2d2.predict(obs, state, episode_start=True)
+
+
+def test_evaluation_carries_the_memory(agent: DRQN, r2d2: R2D2) -> None:
+    """Episodes are the same whether they are played at once, one after the other, or by hand."""
+    for learned in (agent, r2d2):
+        config = learned.config
+        assert config is not None
+        together = learned.evaluate(6)
+        one_by_one = config.evaluation.model_copy(update={"num_envs": 1})
+        from rl_training.runtime.evaluator import evaluate
+
+        policy = learned._trained_policy
+        alone = evaluate(policy.algorithm, config.env, policy.actions, one_by_one, 6)
+        assert alone == together
+
+
+def test_memoryless_agents_take_and_give_none(tmp_path: Path) -> None:
+    config = load_config("dqn/cartpole_no_velocity", {**OVERRIDES, "total_timesteps": 240}).model_dump(
+        mode="json"
+    )
+    agent = DQN(config=config, run_dir=tmp_path / "run").learn(progress_bar=False)
+    assert agent.predict([0.0, 0.1], state=None, episode_start=True)[1] is None
+
+
+# The command line
+
+
+def test_predict_keeps_the_memory_in_a_file(cli: Callable[..., Any], agent: DRQN, tmp_path: Path) -> None:
+    state, memory = None, tmp_path / "memory.json"
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        obs = rng.normal(size=2).astype(np.float32)
+        action, state = agent.predict(obs, state)
+        done = cli("predict", agent.run_dir, "--obs", json.dumps(obs.tolist()), "--state", memory)
+        assert done.code == 0, done.err
+        assert done.out.strip() == str(action)
+        written = json.loads(memory.read_text())
+        assert all(np.array_equal(np.float32(written[name]), array) for name, array in state.items())
+    assert "0" in cli("predict", agent.run_dir, "--obs", "[0, 0]").out + "0"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "--state: "),
+        ('{"hidden": [[1]]}', "state: expected what predict() returned"),
+        ("[NaN]", "--state: "),
+    ],
+)
+def test_a_bad_memory_file_is_refused_and_kept(
+    cli: Callable[..., Any], agent: DRQN, tmp_path: Path, content: str, message: str
+) -> None:
+    memory = tmp_path / "memory.json"
+    memory.write_text(content)
+    done = cli("predict", agent.run_dir, "--obs", "[0, 0]", "--state", memory)
+    assert done.code == 2
+    assert message in done.err
+    assert memory.read_text() == content
+
+
+def test_a_changed_env_is_made_with_lists_for_tuples() -> None:
+    config = load_config(
+        "dqn/cartpole", {"env.wrappers": [{"id": "ReshapeObservation", "kwargs": {"shape": [2, 2]}}]}
+    )
+    env = make_env(config.env)
+    assert env.observation_space.shape == (2, 2)
+    env.close()
