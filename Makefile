@@ -28,6 +28,7 @@ check: $(VENV)/installed-dev
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/dqn_speed.py
 	$(BIN)/python benchmarks/replay_speed.py
+	$(BIN)/python benchmarks/drqn_speed.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

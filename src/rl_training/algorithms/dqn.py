@@ -114,7 +114,7 @@ class DQN(QLearner[DQNConfig]):
             return self._mirror(obs)
         return super().q_values(obs, noisy=noisy)
 
-    def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
+    def update(self, batch: Any, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
         if self._traced is None:
             return super().update(batch, weight)

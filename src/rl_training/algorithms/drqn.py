@@ -77,6 +77,10 @@ class DRQN(QLearner[DRQNConfig]):
             after["action"] = action + 1
         return Decision(action, after)
 
+    def q_values(self, obs: Array, *, noisy: bool = False) -> Array:
+        """Return the online network's Q-values [N, A] of observations [N, *obs] that begin an episode."""
+        return self.step(obs, self.initial_carry(len(obs)))[0]
+
     def step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
         """Return the Q-values [N, A] of observations [N, *obs], and the memory that includes them."""
         if self._recurrent_mirror is not None and len(obs) <= self._recurrent_mirror.max_batch:
@@ -139,13 +143,10 @@ class DRQN(QLearner[DRQNConfig]):
         if cut == 0:
             return self._piece(network, batch, slice(None), batch.state)[0]
         first, state = self._piece(network, batch, slice(cut), batch.state)
-        begins = batch.starts[0]
-        state = {
-            name: torch.where(begins.reshape(-1, *(1,) * (t.ndim - 1)), t, t.detach())
-            if t.is_floating_point()
-            else t
-            for name, t in state.items()
-        }
+        kept = batch.starts[0].reshape(-1, *(1,) * (batch.state["hidden"].ndim - 1))
+        for name in ("hidden", "cell"):
+            if name in state:
+                state[name] = torch.where(kept, state[name], state[name].detach())
         if "action" in state:
             state["action"] = batch.action[cut - 1] + 1
         if "reward" in state:

@@ -157,7 +157,7 @@ class QLearner(ABC, Generic[Config]):
 
     # Learning
 
-    def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
+    def update(self, batch: Any, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
         if weight is not None:
             batch = dataclasses.replace(batch, weight=weight)
@@ -178,7 +178,7 @@ class QLearner(ABC, Generic[Config]):
         self.last_td_errors = head.error
         return UpdateResult(Means(metrics), priorities=head.priority)
 
-    def _loss(self, batch: Batch) -> tuple[torch.Tensor, HeadLoss]:
+    def _loss(self, batch: Any) -> tuple[torch.Tensor, HeadLoss]:
         """Return the loss with its graph, and what it is made of."""
         with torch.no_grad():
             out = self._disturbed(self.target, batch.next_obs, "target")

@@ -159,6 +159,6 @@ def _refused(env_id: str, error: Exception) -> RLTrainingError:
         return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))
     if "box2d" in reason.lower():
         return ConfigError(f"env: '{env_id}' needs Box2D: install this package with its extra, '.[box2d]'")
-    if isinstance(error, (gym.error.Error, TypeError, ImportError)):
+    if isinstance(error, (gym.error.Error, TypeError, ValueError, ImportError)):
         return ConfigError(f"env: '{env_id}' cannot be made: {reason}")
     return EnvError(f"env: '{env_id}' cannot be made: {type(error).__name__}: {reason}")
