@@ -28,6 +28,7 @@ def make_learner(
     total=1000,
     seed=0,
     network=None,
+    normalize_obs=False,
     **options,
 ):
     """Build a learner as a run does; ``options`` are its hyper-parameters."""
@@ -37,7 +38,11 @@ def make_learner(
             "env": {"id": "CartPole-v1"},
             "total_timesteps": total,
             "algo_kwargs": {"learning_starts": 0, **options},
-            "network": {"hidden_sizes": list(hidden), "activation": activation},
+            "network": {
+                "hidden_sizes": list(hidden),
+                "activation": activation,
+                "normalize_obs": normalize_obs,
+            },
         }
     )
     torch.manual_seed(seed)

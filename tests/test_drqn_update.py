@@ -176,6 +176,19 @@ def test_the_numpy_mirror_gives_what_the_network_gives(
         assert np.array_equal(carry[name], kept[name])
 
 
+def test_the_mirror_follows_running_statistics() -> None:
+    learner = make_learner((OBS,), ACTIONS, (6,), algo="drqn", core_size=SIZE, normalize_obs=True)
+    rng = np.random.default_rng(0)
+    for count in (5, 9):
+        learner.observe(rng.normal(3.0, 2.0, (count, OBS)).astype(np.float32))
+        obs, carry = rng.normal(3.0, 20.0, (4, OBS)).astype(np.float32), learner.initial_carry(4)
+        mirrored, mirror = learner.step(obs, carry)[0], learner._recurrent_mirror
+        assert mirror is not None
+        learner._recurrent_mirror = None
+        np.testing.assert_allclose(mirrored, learner.step(obs, carry)[0], rtol=0, atol=1e-6)
+        learner._recurrent_mirror = mirror
+
+
 def test_networks_of_another_make_have_no_mirror() -> None:
     assert drqn(core_size=4096)._recurrent_mirror is None
     assert make_learner((OBS,), ACTIONS, algo="drqn", activation="gelu")._recurrent_mirror is None

@@ -14,7 +14,7 @@ import torch
 
 from rl_training.algorithms.dqn import td_loss
 from rl_training.algorithms.protocol import Decision
-from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy_actions
+from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, greedy_actions
 from rl_training.config import DRQNConfig
 from rl_training.data.recurrent_replay_buffer import SequenceBatch
 from rl_training.data.transitions import Batch, Carry
@@ -113,26 +113,27 @@ class DRQN(QLearner[DRQNConfig]):
         with self._torch_stream:
             q = self.unroll(self.online, batch)
         self.online.eval()
-        choosing = q.detach() if self.config.double else next_q
-        if batch.action_mask is not None:
-            choosing = choosing.masked_fill(~batch.action_mask, -torch.inf)
-        best = next_q.gather(2, choosing.argmax(2, keepdim=True)).squeeze(2)  # [T + 1, B]
-        following = best.gather(0, batch.after)
-        chosen = q[:-1].gather(2, batch.action[..., None]).squeeze(2)
-
+        # From here on only of the steps that are learned from, one after the other: indexing them once costs least.
         learned = learned_steps(batch, self.config.burn_in)
+        at = learned.flatten().nonzero().flatten()
+        size, count = batch.mask.shape[1], q.shape[2]
+        after = batch.after.flatten()[at] * size + at % size  # where the rest of each return is estimated
+        choosing = (q.detach() if self.config.double else next_q).flatten(0, 1)[after]
+        mask = None if batch.action_mask is None else batch.action_mask.flatten(0, 1)[after]
+        following = next_q.flatten().index_select(0, after * count + greedy(choosing, mask))
+        action = batch.action.flatten()[at]
+        chosen = q.flatten().index_select(0, at * count + action)
         steps = Batch(
-            obs=batch.obs[:-1],
-            action=batch.action[learned],
-            reward=batch.returns[learned],
-            discount=batch.discount[learned],
-            next_obs=batch.obs[1:],
+            obs=batch.obs,
+            action=action,
+            reward=batch.returns.flatten()[at],
+            discount=batch.discount.flatten()[at],
+            next_obs=batch.obs,
+            weight=None if batch.weight is None else batch.weight[at % size],
         )
-        head = self.head_loss(chosen[learned], following[learned], steps)
+        head = self.head_loss(chosen, following, steps)
         head.priority = sequence_priorities(head.error, learned, self.config.priority_eta)
-        if batch.weight is None:
-            return head.each.mean(), head
-        return (head.each * batch.weight.expand_as(learned)[learned]).mean(), head
+        return (head.each if steps.weight is None else head.each * steps.weight).mean(), head
 
     def unroll(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
         """Return the Q-values [T + 1, B, A] of all observations, from the stored memory on.
@@ -183,7 +184,8 @@ def sequence_priorities(error: torch.Tensor, learned: torch.Tensor, eta: float) 
 
     ``error`` holds the errors of the steps that are true in ``learned`` [T, B], in its order.
     """
-    errors = torch.zeros(learned.shape, dtype=error.dtype, device=error.device)
-    errors[learned] = error.abs()
+    errors = torch.zeros(learned.shape, dtype=error.dtype, device=error.device).masked_scatter_(
+        learned, error.abs()
+    )
     mean = errors.sum(0) / learned.sum(0).clamp(min=1)
     return eta * errors.amax(0) + (1.0 - eta) * mean

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -45,6 +48,18 @@ class RunningNormalizer(nn.Module):
         """Normalise a batch [B, *shape]; the result is float32."""
         scaled = (obs - self.mean) / torch.sqrt(self.var + self.eps)
         return scaled.clamp(-self.clip, self.clip).float()
+
+
+def numpy_normalizer(normalizer: RunningNormalizer) -> Callable[[Array], Array]:
+    """Return a function that does what ``normalizer`` does to arrays [N, *shape]; it follows its statistics."""
+    mean, var = normalizer.mean.numpy(), normalizer.var.numpy()
+    clip, eps = normalizer.clip, normalizer.eps
+
+    def normalize(obs: Array) -> Array:
+        scaled: Array = (obs - mean) / np.sqrt(var + eps)
+        return scaled.clip(-clip, clip).astype(np.float32)
+
+    return normalize
 
 
 def share_normalizers(owner: nn.Module, copy: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH, MAX_PRODUCTS
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_q_network import Features
+from rl_training.models.normalizer import RunningNormalizer, numpy_normalizer
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 from rl_training.spaces import Array
 
@@ -23,7 +24,8 @@ class RecurrentMirror:
     made after the parameters have found their final place.
     """
 
-    def __init__(self, network: LSTMQNetwork, mlp: MLP | None) -> None:
+    def __init__(self, network: LSTMQNetwork, normalizer: RunningNormalizer | None, mlp: MLP | None) -> None:
+        self._normalize = numpy_normalizer(normalizer) if normalizer is not None else None
         self._activate = ACTIVATIONS[mlp.activation] if mlp is not None else None
         flat = [parameter.detach().numpy() for parameter in mlp.flat] if mlp is not None else []
         self._layers = list(zip(flat[::2], flat[1::2], strict=True))
@@ -38,7 +40,10 @@ class RecurrentMirror:
 
     def __call__(self, obs: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
         """Return Q-values [N, A] and the memory that includes the observations [N, *obs]."""
-        x = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False)
+        if self._normalize is not None:
+            x = self._normalize(obs)
+        else:
+            x = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False)
         x = x.reshape(len(obs), -1)
         for weight, bias in self._layers:
             assert self._activate is not None
@@ -114,10 +119,10 @@ def recurrent_mirror(network: nn.Module) -> RecurrentMirror | None:
     if type(network) is not LSTMQNetwork or any(p.device.type != "cpu" for p in network.parameters()):
         return None
     parts = list(network.encoder) if isinstance(network.encoder, nn.Sequential) else []
-    if not parts or not isinstance(parts[0], Features) or parts[0].normalizer is not None:
+    if not parts or not isinstance(parts[0], Features):
         return None
     mlp = parts[1] if len(parts) > 1 else None
     if mlp is not None and (not isinstance(mlp, MLP) or mlp.activation not in ACTIVATIONS):
         return None
-    mirror = RecurrentMirror(network, mlp)
+    mirror = RecurrentMirror(network, parts[0].normalizer, mlp)
     return mirror if mirror.max_batch else None
