@@ -39,6 +39,12 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
         super()._release(slot)
         self.priorities.tree.fill(slot, slot + 1, 0.0)
 
+    def gather(self, slots: Array) -> SequenceBatch:
+        """Return the chunks in these slots, with their numbers as ``indices``."""
+        batch = super().gather(slots)
+        batch.indices = self._serial[slots] * self.slots + slots
+        return batch
+
     def sample(self, batch_size: int, beta: float = 0.6) -> SequenceBatch:
         """Draw ``batch_size`` chunks by their priorities, with the weights that correct for it."""
         if not len(self):
@@ -46,7 +52,6 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
         slots = self.priorities.draw(batch_size, self._rng)
         batch = self.gather(slots)
         batch.weight = self._tensor(self.priorities.weights(slots, beta))
-        batch.indices = self._serial[slots] * self.slots + slots
         return batch
 
     def update_priorities(self, indices: Array | torch.Tensor, priorities: Array | torch.Tensor) -> None:
@@ -88,8 +93,10 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
         if ((serial < 0) | (serial >= max(finished, 1))).any():
             raise CheckpointError(f"replay: {finished} chunks cannot have had these numbers")
         values = self.priorities.check(state["priorities"], used, largest)
-        if values[np.asarray(state["steps"]) == 0].any():
+        steps: Array = np.asarray(state["steps"])
+        if steps.shape == (used,) and values[steps == 0].any():
             raise CheckpointError("replay: there are priorities without a chunk")
         super().load_state_dict(state)
         self.priorities.restore(values, largest)
+        self._serial[used:] = 0
         self._serial[:used], self._finished = serial, finished

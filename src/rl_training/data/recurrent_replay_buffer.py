@@ -150,6 +150,9 @@ class RecurrentReplayBuffer:
         rows["obs"][envs, there] = step.next_obs
         if step.next_mask is not None or self._masks is not None:
             self._write_masks(envs, there, step.next_mask)
+            self._write_masks(
+                envs[begins], here[begins], None
+            )  # nobody knows what the first observation allows
         for i in np.flatnonzero(age % self.period == 0):
             self._begin(int(envs[i]), int(head[i]), bool(begins[i]), step.carry, int(i))
         age = age + 1
@@ -331,28 +334,35 @@ class RecurrentReplayBuffer:
         self._queue_up(set(self._free))
 
     def _check_chunks(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> None:
-        """Refuse chunks that lie outside the rows that are kept."""
-        taken = np.ones(used, np.bool_)
-        fine = used <= self.slots and free.dtype == np.int64 and free.ndim == 1
-        fine = fine and bool((head >= 0).all() and (age >= 0).all() and (age <= head).all())
-        fine = fine and bool(((free >= 0) & (free < used)).all()) and len(np.unique(free)) == len(free)
-        if fine:
-            taken[free] = False
-            env, start, steps = (chunk[name][taken] for name in ("env", "start", "steps"))
-            fine = bool(((env >= 0) & (env < self.num_envs)).all()) and not chunk["steps"][free].any()
-            if fine:
-                newest = head[env]
-                fine = bool(
-                    (
-                        (start >= newest - self._share)
-                        & (start >= 0)
-                        & (steps >= 0)
-                        & (steps <= self.length)
-                        & (start + steps <= newest)
-                    ).all()
-                )
-        if not fine:
+        """Refuse chunks that lie outside the rows that are kept, or are not those that should be under way."""
+        if not self._fit(chunk, free, head, age, used):
             raise CheckpointError("replay: the chunks do not fit the rows that are kept")
+
+    def _fit(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> bool:
+        counted = free.dtype == np.int64 and free.ndim == 1 and len(np.unique(free)) == len(free)
+        if not counted or used > self.slots or not ((free >= 0) & (free < used)).all():
+            return False
+        if not ((age >= 0) & (age <= head)).all():
+            return False
+        taken = np.ones(used, np.bool_)
+        taken[free] = False
+        env, start, steps, first = (chunk[name][taken] for name in ("env", "start", "steps", "first"))
+        if chunk["steps"][free].any() or not ((env >= 0) & (env < self.num_envs)).all():
+            return False
+        newest = (head - (age == 0))[env]  # the last row that was written
+        inside = (start > newest - self._share) & (start >= 0) & (start + steps <= newest)
+        if not (inside & (steps >= 0) & (steps <= self.length)).all():
+            return False
+        under_way = [column[steps == 0].tolist() for column in (env, start, first)]
+        return sorted(zip(*under_way, strict=True)) == self._begun(head, age)
+
+    def _begun(self, head: Array, age: Array) -> list[tuple[int, int, bool]]:
+        """Return environment, first row and whether it begins an episode of the chunks that are not complete."""
+        chunks = []
+        for env, (row, steps) in enumerate(zip(head.tolist(), age.tolist(), strict=True)):
+            oldest = max((steps - self.length) // self.period + 1, 0) * self.period
+            chunks += [(env, row - steps + k, k == 0) for k in range(oldest, steps, self.period)]
+        return chunks
 
     def _queue_up(self, free: set[int]) -> None:
         self._open = [deque() for _ in range(self.num_envs)]
