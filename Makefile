@@ -15,7 +15,7 @@ train: $(VENV)/installed
 	$(BIN)/rl-training train --config dqn/cartpole
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest --slow

@@ -27,8 +27,11 @@ def main() -> None:
     result = agent.evaluate(args.episodes)
     print(f"return {result.mean:.1f} ± {result.std:.1f} over {len(result.returns)} episodes")
 
-    # One memory for each environment. This agent also wants to know what its last action brought.
+    assert agent.run_dir is not None
     assert agent.config is not None
+    loaded = R2D2.load(agent.save(agent.run_dir / "exported"))
+
+    # One memory for each environment. This agent also wants to know what its last action brought.
     env_id = agent.config.env.id
     envs = gym.vector.SyncVectorEnv(
         [lambda: gym.make(env_id)] * 3, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP
@@ -37,7 +40,7 @@ def main() -> None:
     state, reward, begins = None, np.zeros(3), np.ones(3, bool)
     ended = 0
     for _ in range(200):
-        action, state = agent.predict(obs, state, episode_start=begins, reward=reward)
+        action, state = loaded.predict(obs, state, episode_start=begins, reward=reward)
         obs, reward, terminated, truncated, _ = envs.step(action)
         begins = terminated | truncated
         ended += int(begins.sum())

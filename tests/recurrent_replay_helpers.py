@@ -285,5 +285,5 @@ def assert_equal(one: Any, other: Any) -> None:
 def stand(buffer: RecurrentReplayBuffer) -> dict[str, Any]:
     """The state of a buffer, with the fields of the rows in place of their bytes."""
     state = copy.deepcopy(buffer.state_dict())
-    rows = state["rows"].numpy().view(buffer._rows.dtype)
-    return {**state, "rows": {name: rows[name] for name in rows.dtype.names}}
+    rows = {env: of_env.view(buffer._rows.dtype) for env, of_env in state["rows"].items()}
+    return {**state, "rows": {env: {name: r[name] for name in r.dtype.names} for env, r in rows.items()}}

@@ -192,6 +192,11 @@ def test_the_mirror_follows_running_statistics() -> None:
 def test_networks_of_another_make_have_no_mirror() -> None:
     assert drqn(core_size=4096)._recurrent_mirror is None
     assert make_learner((OBS,), ACTIONS, algo="drqn", activation="gelu")._recurrent_mirror is None
+    own = make_learner(
+        (OBS,), ACTIONS, (6,), algo="drqn", network=lambda shape, n: torch.nn.Linear(shape[0], n)
+    )
+    assert own._recurrent_mirror is None
+    assert own.act(np.zeros((2, OBS), np.float32), explore=False).action.shape == (2,)
 
 
 def test_the_memory_moves_on_although_all_actions_are_random() -> None:

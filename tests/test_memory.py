@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,14 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training import DQN, DRQN, R2D2, load_config
 from rl_training.algorithms.protocol import Decision
+from rl_training.config import EnvConfig, EvaluationConfig
 from rl_training.envs import make_env
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment import registry
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.evaluator import evaluate
+from rl_training.runtime.loop import train
+from rl_training.runtime.run import Run
 from rl_training.spaces import DiscreteActions
 from trainer_checks import SMALL
 
@@ -40,7 +46,10 @@ def r2d2(tmp_path_factory: pytest.TempPathFactory) -> R2D2:
 
 
 class Counting:
-    """Remembers how many observations of the episode it has seen, and the last reward."""
+    """Remembers how many observations of the episode it has seen, and the last reward; says so if that is wrong."""
+
+    def __init__(self) -> None:
+        self.decisions = 0
 
     def initial_carry(self, count: int) -> dict[str, Any]:
         return {"seen": np.zeros(count, np.int64), "reward": np.zeros(count, np.float32)}
@@ -50,38 +59,104 @@ class Counting:
 
     def act(self, obs: Any, carry: Any = None, *, explore: bool, mask: Any = None) -> Decision:
         carry = self.initial_carry(len(obs)) if carry is None else carry
+        self.check(obs, carry)
+        self.decisions += len(obs)
         return Decision(np.zeros(len(obs), np.int64), {**carry, "seen": carry["seen"] + 1})
+
+    def check(self, obs: Any, carry: Any) -> None:
+        """The reward of a step is its number, and so is an observation, except that the final one is acted on once
+        more with NEXT_STEP autoreset, where what is remembered does not matter."""
+        assert carry["seen"].tolist() == obs[:, 0].tolist()
+        assert carry["reward"].tolist() == obs[:, 0].tolist()
 
 
 class Steps(gym.Env[Any, Any]):
-    """Observations count the steps of an episode, which has 3; the reward is the step's number."""
+    """Observations count the steps of an episode; the reward of a step is its number."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
+    def __init__(self, length: int = 0) -> None:
+        self.fixed = length
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.length = self.fixed or int(self.np_random.integers(2, 9))
         self.t = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
-        return np.array([self.t], np.float32), float(self.t), self.t == 3, False, {}
+        return np.array([self.t], np.float32), float(self.t), self.t == self.length, False, {}
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode) -> None:
-    envs = gym.vector.SyncVectorEnv([Steps, Steps], autoreset_mode=mode)
+    """The environments' episodes end at different times."""
+    envs = gym.vector.SyncVectorEnv(
+        [lambda: Steps(3), lambda: Steps(5), lambda: Steps(2)], autoreset_mode=mode
+    )
     collector, learner = Collector(envs, DiscreteActions(2)), Counting()
     seen = 0
-    for _ in range(13):
+    for _ in range(31):
         step, _ = collector.step(learner)  # type: ignore[arg-type]
-        for i in range(len(step)):
-            t = step.obs[i, 0]
-            carry = step.carry if step.carry is not None else learner.initial_carry(2)
-            assert carry["seen"][i] == t
-            assert carry["reward"][i] == t
-            seen += 1
-    assert seen >= 18
+        carry = step.carry if step.carry is not None else learner.initial_carry(3)
+        learner.check(step.obs, carry)
+        seen += len(step)
+    assert seen >= 60
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+def test_evaluation_carries_and_wipes_the_memory_of_each_env(envs: int) -> None:
+    learner = Counting()
+    options = EvaluationConfig(num_envs=envs)
+    result = evaluate(learner, EnvConfig(id="test:Steps"), DiscreteActions(2), options, 20, Steps)  # type: ignore[arg-type]
+    assert len(set(result.lengths)) > 3
+    assert learner.decisions >= sum(result.lengths)
+
+
+def halfway(algo: str, **overrides: Any) -> Run:
+    """A run with two environments in the middle of its episodes."""
+    run = Run(load_config(f"{algo}/cartpole", {**OVERRIDES, **overrides}), registry.get(algo))
+    for clock in train(run):
+        if clock.steps == 250:
+            return run
+    raise AssertionError
+
+
+def test_a_checkpoint_without_the_memory_is_refused() -> None:
+    run = halfway("drqn")
+    tree = copy.deepcopy(run.state_dict())
+    assert run.load_state_dict(tree) == "replayed"
+    for name, value in (("hidden", np.zeros((2, 1, 3), np.float32)), ("hidden", np.zeros((2, 1, 64)))):
+        damaged = copy.deepcopy(tree)
+        damaged["envs"]["carry"][name] = value
+        with pytest.raises(CheckpointError, match="the saved memory does not fit"):
+            run.load_state_dict(damaged)
+    for missing in ({}, {"carry": None}):
+        envs = {key: value for key, value in tree["envs"].items() if key != "carry"}
+        with pytest.raises(CheckpointError, match="the agent's memory is missing"):
+            run.load_state_dict({**tree, "envs": {**envs, **missing}})
+    run.close()
+
+
+def test_where_environments_restart_sequences_end() -> None:
+    """Nothing is remembered, and the chunks that were under way end where they are."""
+    run = halfway("drqn")
+    tree = copy.deepcopy(run.state_dict())
+    tree["envs"] = {"restore": "restarted", "started": tree["envs"]["started"]}
+    again = Run(run.config, run.spec)
+    assert again.load_state_dict(tree) == "restarted"
+    buffer: Any = again.experience.buffer  # type: ignore[attr-defined]
+    assert not buffer._age.any()
+    before = int(buffer._steps.sum())
+    step, _ = again.collector.step(again.algorithm)
+    assert step.carry is None
+    again.experience.add(step)
+    assert buffer._age.tolist() == [1, 1]
+    assert int(buffer._steps.sum()) == before
+    for each in (run, again):
+        each.close()
 
 
 # Evaluation and prediction
@@ -140,6 +215,9 @@ def test_the_memory_matters_and_is_forgotten_on_request(agent: DRQN) -> None:
         ({"state": "nan"}, "state: hidden contains NaN or infinity"),
         ({"episode_start": [True, False, True]}, "episode_start: expected true or false, or 2 of them"),
         ({"episode_start": "no"}, "episode_start: expected true or false"),
+        ({"state": None, "episode_start": "no"}, "episode_start: expected true or false"),
+        ({"state": None, "reward": "x"}, "reward: expected a number"),
+        ({"state": "large"}, "state: hidden contains NaN or infinity, or what is too large"),
     ],
 )
 def test_a_memory_that_does_not_fit_is_refused(agent: DRQN, change: dict[str, Any], message: str) -> None:
@@ -148,6 +226,7 @@ def test_a_memory_that_does_not_fit_is_refused(agent: DRQN, change: dict[str, An
     bad = {
         "batch": agent.predict(np.zeros((3, 2), np.float32))[1],
         "shape": {**state, "hidden": state["hidden"][..., :5]},
+        "large": {**state, "hidden": state["hidden"].astype(np.float64) * 1e60},
         "nan": {**state, "hidden": state["hidden"] * np.nan},
     }
     given = {"state": state, **change}
@@ -156,6 +235,14 @@ def test_a_memory_that_does_not_fit_is_refused(agent: DRQN, change: dict[str, An
     with pytest.raises(ConfigError) as caught:
         agent.predict(obs, **given)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("action", [[-1, 0], [0, 3], [0.5, 1.0]])
+def test_an_action_that_there_is_not_cannot_be_remembered(r2d2: R2D2, action: Any) -> None:
+    obs = np.zeros((2, 2), np.float32)
+    _, state = r2d2.predict(obs)
+    with pytest.raises(ConfigError, match="state: action should be"):
+        r2d2.predict(obs, {**state, "action": np.array(action)}, reward=0.0)
 
 
 def test_an_agent_that_needs_the_last_reward_says_so(r2d2: R2D2) -> None:
@@ -170,18 +257,29 @@ def test_an_agent_that_needs_the_last_reward_says_so(r2d2: R2D2) -> None:
     r2d2.predict(obs, state, episode_start=True)
 
 
-def test_evaluation_carries_the_memory(agent: DRQN, r2d2: R2D2) -> None:
-    """Episodes are the same whether they are played at once, one after the other, or by hand."""
+def test_evaluation_plays_the_same_episodes_at_once_and_one_by_one(agent: DRQN, r2d2: R2D2) -> None:
     for learned in (agent, r2d2):
-        config = learned.config
+        config, policy = learned.config, learned._trained_policy
         assert config is not None
-        together = learned.evaluate(6)
         one_by_one = config.evaluation.model_copy(update={"num_envs": 1})
-        from rl_training.runtime.evaluator import evaluate
+        assert evaluate(policy.algorithm, config.env, policy.actions, one_by_one, 6) == learned.evaluate(6)
 
-        policy = learned._trained_policy
-        alone = evaluate(policy.algorithm, config.env, policy.actions, one_by_one, 6)
-        assert alone == together
+
+def test_the_memory_of_a_learner_is_what_its_replay_expects() -> None:
+    for name, overrides in (
+        ("drqn/cartpole", {"algo_kwargs.core": "gru"}),
+        ("drqn/cartpole", {"algo_kwargs.core_layers": 3, "algo_kwargs.prev_action": True}),
+        ("r2d2/cartpole_no_velocity", {}),
+    ):
+        config = load_config(name, overrides)
+        run = Run(config, registry.get(config.algo))
+        stored = run.experience.buffer._state  # type: ignore[attr-defined]
+        carry = run.algorithm.initial_carry(1)
+        run.close()
+        assert carry is not None
+        assert {n: (a.shape[1:], a.dtype) for n, a in stored.items()} == {
+            n: (a.shape[1:], a.dtype) for n, a in carry.items()
+        }
 
 
 def test_memoryless_agents_take_and_give_none(tmp_path: Path) -> None:
@@ -206,7 +304,19 @@ def test_predict_keeps_the_memory_in_a_file(cli: Callable[..., Any], agent: DRQN
         assert done.out.strip() == str(action)
         written = json.loads(memory.read_text())
         assert all(np.array_equal(np.float32(written[name]), array) for name, array in state.items())
-    assert "0" in cli("predict", agent.run_dir, "--obs", "[0, 0]").out + "0"
+    done = cli("predict", agent.run_dir, "--obs", "[0, 0]", "--state", memory, "--episode-start", "true")
+    assert done.code == 0, done.err
+    fresh = agent.predict(np.zeros(2, np.float32))[1]
+    written = json.loads(memory.read_text())
+    assert all(np.array_equal(np.float32(written[name]), array) for name, array in fresh.items())
+
+
+def test_predict_takes_rewards_of_many(cli: Callable[..., Any], r2d2: R2D2, tmp_path: Path) -> None:
+    memory, obs = tmp_path / "memory.json", ["--obs", "[[0, 0], [0, 0.1]]"]
+    assert cli("predict", r2d2.run_dir, *obs, "--state", memory).code == 0
+    assert "reward: this agent also needs" in cli("predict", r2d2.run_dir, *obs, "--state", memory).err
+    done = cli("predict", r2d2.run_dir, *obs, "--state", memory, "--reward", "[1, 0.5]", "--json")
+    assert len(json.loads(done.out)["action"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,12 @@ SHOWN = {
     "c51": ["pole upright:", "pole falling:", "0 to  10"],
     "iqn": ["caution changes the action in ", "in the worst 25% of cases"],
     "rainbow": ["noise of noisy layer 0: ", "noise of noisy layer 1: "],
-    "drqn": ["one episode with memory: ", "one episode without memory: "],
     "r2d2": ["episodes ended in 200 steps of three environments"],
 }
 
 
 @pytest.mark.parametrize("algo", SHOWN)
-def test_reference_script_trains_and_shows(tmp_path: Path, algo: str) -> None:
+def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> None:
     def run() -> None:
         os.chdir(tmp_path)
         script = str(EXAMPLES / f"{algo}_cartpole_reference.py")
@@ -33,10 +32,10 @@ def test_reference_script_trains_and_shows(tmp_path: Path, algo: str) -> None:
     assert child.wait() == 0, child.err
     for text in ("over 3 episodes", *SHOWN[algo]):
         assert text in child.out
-    assert (tmp_path / "run" / "checkpoints" / "latest").is_file()
+    assert (tmp_path / "run" / "exported" / "manifest.json").is_file()
 
 
 def test_every_script_is_run_by_some_test() -> None:
     scripts = {path.name for path in EXAMPLES.glob("*_reference.py")}
-    apart = {"dqn", "prioritized_dqn", "qr_dqn"}
+    apart = {"dqn", "prioritized_dqn", "qr_dqn", "drqn"}
     assert scripts == {f"{algo}_cartpole_reference.py" for algo in (*SHOWN, *apart)}

@@ -245,7 +245,7 @@ def test_a_kill_changes_no_bit_of_any_algorithm(tmp_path: Path, algorithm: str) 
     assert all(("priorities" in buffer) == prioritized for buffer in buffers)
     if prioritized:
         saved, final = (np.asarray(buffer["priorities"]) for buffer in buffers)
-        assert len(np.unique(saved)) > 10
+        assert len(np.unique(saved)) > (10 if algorithm == "r2d2" else 20)
         assert not np.array_equal(saved, final[: len(saved)])
 
 

@@ -130,9 +130,15 @@ def predict(
             help="Where an agent with a memory keeps it from call to call; without the file, an episode begins.",
         ),
     ] = None,
+    episode_start: Annotated[
+        str, typer.Option(help="Where to forget the memory, as JSON: true, or for a batch '[true, false]'.")
+    ] = "",
     reward: Annotated[
-        float | None, typer.Option(help="What the last action brought, if the agent needs to know.")
-    ] = None,
+        str,
+        typer.Option(
+            help="What the last action brought, if the agent needs to know, as JSON: 1 or '[1, 0]'."
+        ),
+    ] = "",
     best: BestOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -142,11 +148,13 @@ def predict(
         raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
     values = _json(obs, "--obs")
     mask = _json(action_mask, "--action-mask") if action_mask else None
+    begins = _json(episode_start, "--episode-start") if episode_start else None
+    gained = _json(reward, "--reward") if reward else None
     memory = _read_memory(state) if state is not None else None
     from rl_training.experiment import registry
 
     policy = registry.policy(path, best=best)
-    chosen, memory = policy.predict(values, memory, action_mask=mask, reward=reward)
+    chosen, memory = policy.predict(values, memory, begins, action_mask=mask, reward=gained)
     action = chosen.tolist()
     if state is not None:
         _write_memory(state, memory)
@@ -214,6 +222,8 @@ def _write_memory(path: Path, memory: Any) -> None:
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"--state: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--state: {path}: cannot hold this memory: {error}") from None
 
 
 def _run_path(

@@ -39,7 +39,7 @@ def dqn_loss(
     # Double: the online network chooses, the target network values.
     choosing = next_q_target if next_q_online is None else next_q_online
     following = pick(next_q_target, greedy(choosing, batch.next_mask)).detach()
-    head = td_loss(pick(q, batch.action), following, batch, loss_name)
+    head = td_loss(pick(q, batch.action), following, batch.reward, batch.discount, loss_name)
     loss = (head.each if batch.weight is None else head.each * batch.weight).mean()
     metrics = {
         "loss": loss.detach(),
@@ -50,9 +50,15 @@ def dqn_loss(
     return loss, head.error, Means(metrics)
 
 
-def td_loss(chosen: torch.Tensor, following: torch.Tensor, batch: Batch, loss_name: LossName) -> HeadLoss:
-    """Return the loss between values ``chosen`` [B] and targets made of those that follow them [B]."""
-    target = batch.reward + batch.discount * following
+def td_loss(
+    chosen: torch.Tensor,
+    following: torch.Tensor,
+    reward: torch.Tensor,
+    discount: torch.Tensor,
+    loss_name: LossName,
+) -> HeadLoss:
+    """Return the loss between values ``chosen`` and targets made of those that follow them, all [B]."""
+    target = reward + discount * following
     each = _LOSSES[loss_name](chosen, target, reduction="none")
     value = chosen.detach()
     error = value - target
@@ -106,7 +112,7 @@ class DQN(QLearner[DQNConfig]):
 
     def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
         """Return the TD loss."""
-        return td_loss(chosen, following, batch, self.config.loss)
+        return td_loss(chosen, following, batch.reward, batch.discount, self.config.loss)
 
     def q_values(self, obs: Array, *, noisy: bool = False) -> Array:
         """Return the online network's Q-values [N, A] of raw observations [N, *obs]; ``noisy`` draws for each."""

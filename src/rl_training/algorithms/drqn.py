@@ -93,19 +93,27 @@ class DRQN(QLearner[DRQNConfig]):
     # Learning
 
     def expected(self, out: torch.Tensor) -> torch.Tensor:
-        """Q-values are expected values already, unless they are rescaled."""
+        """Q-values are what they stand for; with ``value_rescaling`` all of them are squashed, in metrics, too."""
         return out
 
     def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
-        """Return the TD loss, between rescaled values if they are."""
+        """Return the TD loss."""
+        return self._td_loss(chosen, following, batch.reward, batch.discount)
+
+    def _td_loss(
+        self, chosen: torch.Tensor, following: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor
+    ) -> HeadLoss:
         if not self.config.value_rescaling:
-            return td_loss(chosen, following, batch, self.config.loss)
-        target = rescale(batch.reward + batch.discount * unscale(following))
-        whole = dataclasses.replace(batch, reward=target, discount=torch.zeros_like(target))
-        return td_loss(chosen, torch.zeros_like(target), whole, self.config.loss)
+            return td_loss(chosen, following, reward, discount, self.config.loss)
+        target = rescale(reward + discount * unscale(following))
+        return td_loss(chosen, target, torch.zeros_like(target), torch.ones_like(target), self.config.loss)
 
     def _loss(self, batch: Any) -> tuple[torch.Tensor, HeadLoss]:
-        """Return the mean loss of all learned steps with its graph, and what it is made of, step by step."""
+        """Return the mean loss of all learned steps with its graph, and what it is made of, step by step.
+
+        With Double, the next actions are chosen by the same pass that is learned from: a second walk through every
+        sequence would only differ for encoders with dropout.
+        """
         batch = trimmed(batch)
         with torch.no_grad():
             next_q = self.unroll(self.target, batch)
@@ -123,17 +131,10 @@ class DRQN(QLearner[DRQNConfig]):
         following = next_q.flatten().index_select(0, after * count + greedy(choosing, mask))
         action = batch.action.flatten()[at]
         chosen = q.flatten().index_select(0, at * count + action)
-        steps = Batch(
-            obs=batch.obs,
-            action=action,
-            reward=batch.returns.flatten()[at],
-            discount=batch.discount.flatten()[at],
-            next_obs=batch.obs,
-            weight=None if batch.weight is None else batch.weight[at % size],
-        )
-        head = self.head_loss(chosen, following, steps)
+        head = self._td_loss(chosen, following, batch.returns.flatten()[at], batch.discount.flatten()[at])
         head.priority = sequence_priorities(head.error, learned, self.config.priority_eta)
-        return (head.each if steps.weight is None else head.each * steps.weight).mean(), head
+        each = head.each if batch.weight is None else head.each * batch.weight[at % size]
+        return each.mean(), head
 
     def unroll(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
         """Return the Q-values [T + 1, B, A] of all observations, from the stored memory on.
@@ -164,6 +165,10 @@ class DRQN(QLearner[DRQNConfig]):
         return network.q_values_sequence(
             obs, state, actions=batch.action[between], rewards=batch.reward[between]
         )
+
+
+R2D2 = DRQN
+"""Everything that R2D2 adds is an option, or the experience's affair."""
 
 
 def trimmed(batch: SequenceBatch) -> SequenceBatch:

@@ -126,6 +126,7 @@ def _around(learner: Callable[..., Learner], network: nn.Module, context: BuildC
 def drqn_learner(context: BuildContext) -> DRQN:
     """Build the learner of DRQN, which is that of R2D2, too; an own network takes the place of the encoder."""
     from rl_training.algorithms.drqn import DRQN
+    from rl_training.models.noisy import noisy_layers
     from rl_training.models.recurrent import LSTMQNetwork
 
     assert isinstance(context.actions, DiscreteActions)
@@ -137,7 +138,15 @@ def drqn_learner(context: BuildContext) -> DRQN:
             raise ConfigError(
                 "network.hidden_sizes: the last one says how many features an own encoder gives"
             )
-        encoder = own_network(context, (features,))
+        if shape.normalize_obs:
+            raise ConfigError(
+                "network.normalize_obs: belongs to the packaged encoder; an own one has to bring it along"
+            )
+        encoder = own_network(context, (features,), axes=("observations", "features"))
+        if noisy_layers(encoder):
+            raise ConfigError(
+                f"network: {context.config.algo} explores by epsilon; it cannot use noisy layers"
+            )
     elif len(obs) != 1:
         raise ConfigError(
             f"env: {context.config.algo} remembers vectors, not observations of shape {obs}; flatten them with the "
@@ -161,7 +170,12 @@ def drqn_learner(context: BuildContext) -> DRQN:
     return _around(DRQN, network, context)
 
 
-def own_network(context: BuildContext, output: tuple[int, ...], fractions: int | None = None) -> nn.Module:
+def own_network(
+    context: BuildContext,
+    output: tuple[int, ...],
+    fractions: int | None = None,
+    axes: tuple[str, ...] = ("observations", "actions", "numbers for each"),
+) -> nn.Module:
     """Build a user's network and try it once, so that a mistake shows before training."""
     import numpy as np
     import torch
@@ -180,10 +194,8 @@ def own_network(context: BuildContext, output: tuple[int, ...], fractions: int |
     except Exception as error:
         raise ConfigError(f"network: {type(error).__name__}: {error}") from error
     if shape != (2, *output):
-        axes = ("observations", "actions", "numbers for each")[: len(output) + 1]
-        raise ConfigError(
-            f"network: expected outputs of shape {(2, *output)} ({', '.join(axes)}), got {shape}"
-        )
+        names = ", ".join(axes[: len(output) + 1])
+        raise ConfigError(f"network: expected outputs of shape {(2, *output)} ({names}), got {shape}")
     return network
 
 

@@ -46,6 +46,16 @@ _ALIASES = {
     "n_atoms": "num_atoms",
     "n_quantiles": "num_quantiles",
     "sigma_init": "noisy_sigma",
+    "lstm_hidden_size": "core_size",
+    "lstm_size": "core_size",
+    "n_lstm_layers": "core_layers",
+    "num_layers": "core_layers",
+    "seq_len": "sequence_length",
+    "seq_length": "sequence_length",
+    "max_seq_len": "sequence_length",
+    "unroll_length": "sequence_length",
+    "burn_in_length": "burn_in",
+    "burnin": "burn_in",
 }
 
 
@@ -220,9 +230,12 @@ class DRQNConfig(QLearningConfig):
         "sequence_length",
         "sequence_period",
         "burn_in",
+        "value_rescaling",
     )
 
     batch_size: Count = 32
+    buffer_size: Count = 100_000
+    """Observations kept: an episode of k steps has k + 1."""
     loss: Literal["huber", "mse"] = "huber"
     core: Literal["lstm", "gru"] = "lstm"
     """What remembers."""
@@ -260,6 +273,11 @@ class DRQNConfig(QLearningConfig):
             raise ValueError(
                 f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
                 "sequence, so some would never be"
+            )
+        if self.learning_starts < length * experiment.env.num_envs:
+            raise ValueError(
+                f"algo_kwargs.learning_starts: {self.learning_starts} is less than one sequence of {length} steps for "
+                f"each of {experiment.env.num_envs} environments"
             )
         share = self.buffer_size // experiment.env.num_envs
         if share <= length:

@@ -21,7 +21,7 @@ def available_memory() -> int | None:
     return min(candidates) if candidates else None
 
 
-def require_memory(rows: int, bytes_per_row: int, key: str) -> None:
+def require_memory(rows: int, bytes_per_row: int, key: str, what: str = "transitions") -> None:
     """Refuse ``rows`` that do not fit, naming the largest number that does."""
     free = available_memory()
     if free is None:
@@ -30,7 +30,7 @@ def require_memory(rows: int, bytes_per_row: int, key: str) -> None:
     if rows > fits:
         need, have = rows * bytes_per_row / 2**30, free / 2**30
         raise ConfigError(
-            f"{key}: {rows} transitions need {need:.1f} GiB, {have:.1f} GiB are free; the largest that fits is {fits}"
+            f"{key}: {rows} {what} need {need:.1f} GiB, {have:.1f} GiB are free; the largest that fits is {fits}"
         )
 
 

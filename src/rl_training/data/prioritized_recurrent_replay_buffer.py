@@ -10,7 +10,7 @@ import torch
 
 from rl_training.data.priorities import Priorities, as_array, whole_numbers
 from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer, SequenceBatch
-from rl_training.data.sum_tree import MAX_VALUE
+from rl_training.data.sum_tree import MAX_VALUE, SumTree
 from rl_training.errors import CheckpointError
 from rl_training.spaces import Array
 
@@ -21,6 +21,8 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
     A chunk is known by a number that no other ever had: ``SequenceBatch.indices`` holds these. A priority for a
     chunk that is gone is ignored.
     """
+
+    _extra_bytes = SumTree.BYTES_PER_SLOT + 8
 
     def __init__(self, *args: Any, alpha: float = 0.9, eps: float = 1e-6, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -76,9 +78,9 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
         """Return the parent's state, the priorities and the numbers of the chunks."""
         return {
             **super().state_dict(),
-            "priorities": self.priorities.tree.values[: self._used].copy(),
+            "priorities": self.priorities.tree.values[: self._used],
             "largest_priority": self.priorities.largest,
-            "serial": self._serial[: self._used].copy(),
+            "serial": self._serial[: self._used],
             "finished": self._finished,
         }
 
@@ -90,7 +92,7 @@ class PrioritizedRecurrentReplayBuffer(RecurrentReplayBuffer):
         serial: Array = np.asarray(state["serial"])
         if serial.dtype != np.int64 or serial.shape != (used,):
             raise CheckpointError(f"replay: serial is {serial.dtype}{serial.shape}, not int64({used},)")
-        if ((serial < 0) | (serial >= max(finished, 1))).any():
+        if finished >= 2**63 // self.slots or ((serial < 0) | (serial >= max(finished, 1))).any():
             raise CheckpointError(f"replay: {finished} chunks cannot have had these numbers")
         values = self.priorities.check(state["priorities"], used, largest)
         steps: Array = np.asarray(state["steps"])

@@ -55,6 +55,9 @@ class RecurrentReplayBuffer:
     ``capacity`` counts observations, an episode of k steps having k + 1; each environment has an equal share.
     """
 
+    _extra_bytes = 0.0
+    """What a subclass keeps for each chunk."""
+
     def __init__(
         self,
         capacity: int,
@@ -91,8 +94,15 @@ class RecurrentReplayBuffer:
             key=lambda field: -np.dtype(field[1]).itemsize
         )  # widest first wastes no bytes on alignment
         row = np.dtype(fields, align=True)
+        # The most that short episodes can take: a chunk, with its memory, for every second observation.
         memory = sum(np.dtype(dtype).itemsize * prod(shape) for shape, dtype in state.values())
-        require_memory(capacity, row.itemsize + ceil(memory / period), "algo_kwargs.buffer_size")
+        per_chunk = memory + 3 * 8 + 1 + self._extra_bytes
+        require_memory(
+            capacity,
+            row.itemsize + ceil(per_chunk / min(period, 2)),
+            "algo_kwargs.buffer_size",
+            "observations",
+        )
         self.capacity, self.num_envs = capacity, num_envs
         self.length, self.period = length, period
         self.n_step, self.gamma = n_step, gamma
@@ -273,23 +283,26 @@ class RecurrentReplayBuffer:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the written rows, the chunks, complete or not, and where every environment stands."""
+        """Return the written rows, the chunks, complete or not, and where every environment stands.
+
+        What is large is not copied: it changes with the buffer.
+        """
         written = min(int(self._head.max()) + 1, self._share)
         used = slice(self._used)
         state = {
             "capacity": self.capacity,
-            "rows": torch.from_numpy(self._raw[:, :written].copy().view(np.uint8)),
+            "rows": {str(i): self._raw[i, :written].view(np.uint8) for i in range(self.num_envs)},
             "head": self._head.copy(),
             "age": self._age.copy(),
             "free": np.array(sorted(self._free), np.int64),
-            "env": self._env[used].copy(),
-            "start": self._start[used].copy(),
-            "steps": self._steps[used].copy(),
-            "first": self._first[used].copy(),
-            "memory": {name: array[used].copy() for name, array in self._state.items()},
+            "env": self._env[used],
+            "start": self._start[used],
+            "steps": self._steps[used],
+            "first": self._first[used],
+            "memory": {name: array[used] for name, array in self._state.items()},
         }
         if self._masks is not None:
-            state["masks"] = self._masks[:, :written].copy()
+            state["masks"] = {str(i): self._masks[i, :written] for i in range(self.num_envs)}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -300,9 +313,7 @@ class RecurrentReplayBuffer:
         free: Array = np.asarray(state["free"])
         used = len(state["env"])
         written = min(int(head.max(initial=0)) + 1, self._share)
-        rows = np.asarray(state["rows"])
-        if rows.dtype != np.uint8 or rows.shape != (self.num_envs, written * self.bytes_per_observation):
-            raise CheckpointError(f"replay: rows are {rows.dtype}{rows.shape}, which do not fit the config")
+        rows = self._of_each_env(state["rows"], "rows", np.uint8, (written * self.bytes_per_observation,))
         columns: dict[str, Array] = {
             "env": self._env,
             "start": self._start,
@@ -315,15 +326,18 @@ class RecurrentReplayBuffer:
             raise CheckpointError(f"replay: memories hold {', '.join(memory)}, not {', '.join(self._state)}")
         memories = {name: _checked(memory, name, own[:used]) for name, own in self._state.items()}
         self._check_chunks(given, free, head, age, used)
-        masks = None if state.get("masks") is None else np.asarray(state["masks"])
-        if masks is not None and (
-            masks.dtype != np.bool_ or masks.ndim != 3 or masks.shape[:2] != (self.num_envs, written)
-        ):
-            raise CheckpointError(f"replay: masks are {masks.dtype}{masks.shape}, which do not fit the rows")
-        self._masks = None if masks is None else self._make_masks(masks.shape[2])
-        if self._masks is not None:
-            self._masks[:, :written] = masks
-        self._raw[:, :written] = np.ascontiguousarray(rows).view(self._raw.dtype)
+        masks = None
+        if state.get("masks") is not None:
+            count = np.asarray(state["masks"]["0"]).shape[-1:]
+            masks = self._of_each_env(state["masks"], "masks", np.bool_, (written, *count))
+        for memory_name, array in memories.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise CheckpointError(f"replay: {memory_name} of the memories is not finite")
+        self._masks = None if masks is None else self._make_masks(masks[0].shape[1])
+        for env, row in enumerate(rows):
+            self._raw[env, :written] = np.ascontiguousarray(row).view(self._raw.dtype)
+            if self._masks is not None and masks is not None:
+                self._masks[env, :written] = masks[env]
         self._head[:], self._age[:] = head, age
         for name, own in columns.items():
             own[used : self._used] = 0
@@ -332,6 +346,18 @@ class RecurrentReplayBuffer:
             own[:used] = memories[name]
         self._used, self._free, self._complete = used, sorted(free.tolist()), None
         self._queue_up(set(self._free))
+
+    def _of_each_env(self, given: Any, name: str, dtype: type, shape: tuple[int, ...]) -> list[Array]:
+        """Return the arrays of the environments "0", "1", ..., or refuse them."""
+        if not isinstance(given, Mapping) or given.keys() != {str(i) for i in range(self.num_envs)}:
+            raise CheckpointError(f"replay: {name} are not those of {self.num_envs} environments")
+        arrays = [np.asarray(given[str(i)]) for i in range(self.num_envs)]
+        for array in arrays:
+            if array.dtype != dtype or array.shape != shape:
+                raise CheckpointError(
+                    f"replay: {name} are {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}"
+                )
+        return arrays
 
     def _check_chunks(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> None:
         """Refuse chunks that lie outside the rows that are kept, or are not those that should be under way."""

@@ -53,7 +53,7 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
     except RLTrainingError:
         raise
     except Exception as error:
-        raise _refused(config.id, error) from error
+        raise _refused(config.id, error, kwargs) from error
     if not isinstance(env, gym.Env):
         raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
     for name in ("observation_space", "action_space"):
@@ -98,7 +98,7 @@ def _native(config: EnvConfig, count: int) -> VectorEnv:
     try:
         return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **kwargs)
     except Exception as error:
-        raise _refused(config.id, error) from error
+        raise _refused(config.id, error, kwargs) from error
 
 
 def _maker(env_id: str) -> EnvFactory:
@@ -153,12 +153,13 @@ def _wrapper(name: str, key: str) -> Any:
         ) from None
 
 
-def _refused(env_id: str, error: Exception) -> RLTrainingError:
+def _refused(env_id: str, error: Exception, kwargs: dict[str, Any]) -> RLTrainingError:
     reason = " ".join(str(error).split())
     if isinstance(error, (gym.error.NameNotFound, gym.error.VersionNotFound, gym.error.NamespaceNotFound)):
         return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))
     if "box2d" in reason.lower():
         return ConfigError(f"env: '{env_id}' needs Box2D: install this package with its extra, '.[box2d]'")
-    if isinstance(error, (gym.error.Error, TypeError, ValueError, ImportError)):
+    by_kwargs = isinstance(error, ValueError) and kwargs
+    if by_kwargs or isinstance(error, (gym.error.Error, TypeError, ImportError)):
         return ConfigError(f"env: '{env_id}' cannot be made: {reason}")
     return EnvError(f"env: '{env_id}' cannot be made: {type(error).__name__}: {reason}")

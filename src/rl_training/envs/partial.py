@@ -26,9 +26,9 @@ class SelectObservation(gym.ObservationWrapper[Array, Any, Array]):
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"needs vector observations, got {space}")
-        self._indices = np.array(list(indices), np.int64)
-        if not len(self._indices) or not ((self._indices >= 0) & (self._indices < space.shape[0])).all():
-            raise ValueError(f"indices: expected some of 0 to {space.shape[0] - 1}, got {list(indices)}")
+        if not indices or not all(type(i) is int and 0 <= i < space.shape[0] for i in indices):
+            raise ValueError(f"indices: expected some of 0 to {space.shape[0] - 1}, got {indices}")
+        self._indices = np.array(indices, np.int64)
         low, high = space.low[self._indices], space.high[self._indices]
         self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
 

@@ -6,8 +6,10 @@ from rl_training.models.mlp_q_network import MLPQNetwork
 from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
 from rl_training.models.noisy import NoisyLinear
 from rl_training.models.normalizer import RunningNormalizer
+from rl_training.models.recurrent import LSTMQNetwork
 
 __all__ = [
+    "LSTMQNetwork",
     "MLPC51QNetwork",
     "MLPIQNQNetwork",
     "MLPQNetwork",

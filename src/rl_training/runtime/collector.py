@@ -292,10 +292,12 @@ def _without(step: Transitions, dropped: Array) -> Transitions:
 
 def _like_carry(saved: Any, like: Carry | None) -> Carry | None:
     """Return a saved memory, after a look at whether it is one of this agent."""
-    if saved is None or like is None:
-        if saved is not like and not (saved is None and like is not None):
+    if like is None:
+        if saved is not None:
             raise CheckpointError("envs: a memory was saved, but this agent has none")
         return None
+    if saved is None:
+        raise CheckpointError("envs: the agent's memory is missing")
     carry = {name: np.asarray(array) for name, array in saved.items()}
     if carry.keys() != like.keys() or any(
         carry[name].shape != array.shape or carry[name].dtype != array.dtype for name, array in like.items()

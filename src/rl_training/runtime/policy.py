@@ -67,16 +67,19 @@ class Policy:
 
     def _carry(self, state: Any, episode_start: Any, reward: Any, count: int) -> Carry | None:
         """Return the memory to act by, checked."""
+        begins = _per_env("episode_start", False if episode_start is None else episode_start, count, "b")
+        gained = None if reward is None else _per_env("reward", reward, count, "biuf")
         like = self.algorithm.initial_carry(count)
         if like is None or state is None:
             return like
         carry = checked_carry(state, like)
-        begins = _per_env("episode_start", episode_start if episode_start is not None else False, count, "b")
-        if "reward" in like:
-            if reward is None and not begins.all():
-                raise ConfigError("reward: this agent also needs to know what its last action brought")
-            reward = None if reward is None else _per_env("reward", reward, count, "biuf")
-        return carry_on(carry, reward, begins)
+        if "action" in carry and isinstance(self.actions, DiscreteActions):
+            inside = (carry["action"] >= 0) & (carry["action"] <= self.actions.n)
+            if not inside.all():
+                raise ConfigError(f"state: action should be from 0 to {self.actions.n}")
+        if "reward" in like and gained is None and not begins.all():
+            raise ConfigError("reward: this agent also needs to know what its last action brought")
+        return carry_on(carry, gained, begins)
 
     def _mask(self, given: Any, count: int, single: bool) -> Array:
         if not isinstance(self.actions, DiscreteActions):
@@ -106,15 +109,17 @@ def checked_carry(state: Any, like: Carry) -> Carry:
             array = np.asarray(state[name])
         except ValueError:
             raise ConfigError(f"state: {name} is not an array of numbers") from None
-        if array.shape[1:] != own.shape[1:] or array.ndim != own.ndim or array.dtype.kind not in "iuf":
+        kinds = "iuf" if own.dtype.kind == "f" else "iu"
+        if array.shape[1:] != own.shape[1:] or array.ndim != own.ndim or array.dtype.kind not in kinds:
             raise ConfigError(
                 f"state: {name} should be {own.dtype} {own.shape}, got {array.dtype} {array.shape}"
             )
         if len(array) != len(own):
             raise ConfigError(f"state: it is the memory of {len(array)} environments, obs is of {len(own)}")
-        if not np.isfinite(array).all():
-            raise ConfigError(f"state: {name} contains NaN or infinity")
-        carry[name] = array.astype(own.dtype)
+        with np.errstate(over="ignore"):
+            carry[name] = array.astype(own.dtype)
+        if not np.isfinite(carry[name]).all():
+            raise ConfigError(f"state: {name} contains NaN or infinity, or what is too large for {own.dtype}")
     return carry
 
 
@@ -127,7 +132,7 @@ def _per_env(name: str, given: Any, count: int, kinds: str) -> Array:
     if array.dtype.kind not in kinds or array.shape not in ((), (count,)) or not np.isfinite(array).all():
         what = "true or false" if kinds == "b" else "a number"
         raise ConfigError(f"{name}: expected {what}, or {count} of them, got {given!r}")
-    return np.broadcast_to(array, (count,))
+    return np.array(np.broadcast_to(array, (count,)))
 
 
 def decide(

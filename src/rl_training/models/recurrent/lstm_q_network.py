@@ -48,6 +48,7 @@ class LSTMQNetwork(nn.Module):
         self.num_actions, self.dueling = num_actions, dueling
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.core_size, self.core_layers = core_size, core_layers
+        self.packaged_encoder = encoder is None
         if encoder is None:
             features = Features(obs_shape, normalize=normalize_obs)
             mlp = [MLP([features.size, *hidden_sizes], activation), ACTIVATIONS[activation]()]
@@ -106,11 +107,12 @@ class LSTMQNetwork(nn.Module):
         rewards: torch.Tensor | None = None,
         starts: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, State]:
-        """Return the Q-values [T, B, A] of sequences [T, B, *obs], and the memory after them.
+        """Return the Q-values [T, B, A] of sequences [T, B, *obs], and the memory that includes them.
 
         ``state`` is the memory before the first observations. ``actions`` and ``rewards`` [T - 1, B] are those
         between the observations, needed only where they are inputs. ``starts`` [T, B] says which observations
-        begin an episode: of what came before them, nothing is known.
+        begin an episode: of what came before them, nothing is known. What is done in the last of them and what it
+        brings is for the caller to write into the memory, as with ``act``.
         """
         steps, batch = obs.shape[:2]
         if starts is not None:

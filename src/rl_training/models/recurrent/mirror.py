@@ -33,9 +33,12 @@ class RecurrentMirror:
         self._cells = [[_array(p) for p in parameters] for parameters in network.core.all_weights]
         self._head = (_array(network.head.weight), _array(network.head.bias))
         self._step = _lstm if isinstance(network.core, nn.LSTM) else _gru
-        self._dueling, self._num_actions = network.dueling, network.num_actions
-        self._prev_action, self._prev_reward = network.prev_action, network.prev_reward
-        weights = [w for w, _ in self._layers] + [w for cell in self._cells for w in cell[:2]]
+        self._dueling = network.dueling
+        self._one_hot = (
+            np.eye(network.num_actions + 1, dtype=np.float32)[:, 1:] if network.prev_action else None
+        )
+        self._prev_reward = network.prev_reward
+        weights = [w for w, _ in (*self._layers, self._head)] + [w for cell in self._cells for w in cell[:2]]
         self.max_batch = min(MAX_BATCH, MAX_PRODUCTS // max(weight.size for weight in weights))
 
     def __call__(self, obs: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
@@ -62,8 +65,8 @@ class RecurrentMirror:
 
     def _with_past(self, x: Array, carry: dict[str, Array]) -> Array:
         parts = [x]
-        if self._prev_action:
-            parts.append(np.eye(self._num_actions + 1, dtype=np.float32)[carry["action"], 1:])
+        if self._one_hot is not None:
+            parts.append(self._one_hot[carry["action"]])
         if self._prev_reward:
             parts.append(carry["reward"][:, None])
         return x if len(parts) == 1 else np.concatenate(parts, 1)
@@ -118,11 +121,13 @@ def recurrent_mirror(network: nn.Module) -> RecurrentMirror | None:
     """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
     if type(network) is not LSTMQNetwork or any(p.device.type != "cpu" for p in network.parameters()):
         return None
-    parts = list(network.encoder) if isinstance(network.encoder, nn.Sequential) else []
-    if not parts or not isinstance(parts[0], Features):
+    if not network.packaged_encoder:
         return None
-    mlp = parts[1] if len(parts) > 1 else None
-    if mlp is not None and (not isinstance(mlp, MLP) or mlp.activation not in ACTIVATIONS):
+    assert isinstance(network.encoder, nn.Sequential)
+    features, mlp = network.encoder[0], network.encoder[1] if len(network.encoder) > 1 else None
+    assert isinstance(features, Features)
+    assert mlp is None or isinstance(mlp, MLP)
+    if mlp is not None and mlp.activation not in ACTIVATIONS:
         return None
-    mirror = RecurrentMirror(network, parts[0].normalizer, mlp)
+    mirror = RecurrentMirror(network, features.normalizer, mlp)
     return mirror if mirror.max_batch else None
