@@ -204,10 +204,29 @@ def test_a_continuous_env_says_who_can_take_it(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("train",), ("train", "--nonsense"), ("nonsense",), ("train", "--seeds", 0)]
+    ("words", "message"),
+    [
+        (("train",), "error: Missing option '--config' / '-c'; --help says what there is"),
+        (("train", "--nonsense"), "error: No such option: --nonsense"),
+        (("trian",), "error: No such command 'trian'. Did you mean 'train'"),
+        (("train", "--seeds", 0), "error: Invalid value for '--seeds'"),
+        (("predict", "--obs"), "error: Option '--obs' requires an argument"),
+    ],
 )
-def test_wrong_usage_is_exit_2(cli: Callable[..., Any], words: tuple[Any, ...]) -> None:
-    assert cli(*words).code == 2
+def test_wrong_usage_is_one_line_and_exit_2(
+    cli: Callable[..., Any], words: tuple[Any, ...], message: str
+) -> None:
+    done = cli(*words)
+    assert done.code == 2
+    assert done.err.startswith(message)
+    assert done.err.count("\n") == 1
+    assert not done.out
+
+
+def test_without_words_there_is_help(cli: Callable[..., Any]) -> None:
+    done = cli()
+    assert done.code == 2
+    assert "predict" in done.out + done.err
 
 
 def test_a_run_that_was_stopped_is_told_without_calling_it_an_error(tmp_path: Path) -> None:

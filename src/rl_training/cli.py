@@ -296,13 +296,21 @@ def main() -> None:
     if "" not in sys.path:
         sys.path.append("")  # env.id=my_env:make finds my_env.py here, and nothing here shadows a package
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except RLTrainingError as error:
         stopped = error.exit_code > 128  # by a signal: somebody asked for that, so it is no error
         print(error if stopped else f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         os._exit(1)
+    except Exception as error:
+        # Usage errors of typer come from its own or from click's classes, depending on its version.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        if text := " ".join(message().split()):  # none: help was shown instead
+            print(f"error: {text.rstrip('.')}; --help says what there is", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
 
 
 if __name__ == "__main__":
