@@ -190,6 +190,15 @@ def test_bad_input_is_one_line_and_exit_2(
     assert not (tmp_path / "runs").exists()
 
 
+def test_latest_and_best_stand_for_what_they_name(
+    cli: Callable[..., Any], run_dir: Path, tmp_path: Path
+) -> None:
+    expected = json.loads(cli("eval", run_dir, "--json").out)
+    assert json.loads(cli("eval", run_dir / "checkpoints" / "latest", "--json").out) == expected
+    (tmp_path / "best").write_text("step-000000001\n")
+    assert "names no checkpoint" in cli("eval", tmp_path / "best").err
+
+
 @pytest.mark.parametrize("verb", ["eval", "resume", "predict"])
 def test_a_path_that_holds_no_run_is_exit_1(cli: Callable[..., Any], tmp_path: Path, verb: str) -> None:
     for path in (tmp_path, tmp_path / "missing"):

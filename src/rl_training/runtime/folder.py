@@ -133,7 +133,17 @@ def _cpu_name() -> str:
 
 
 def locate(path: Path) -> tuple[Path, bool]:
-    """Return the given path and whether it is a run folder (else one checkpoint); refuse anything else."""
+    """Return the path of a run folder or of one checkpoint, and whether it is a run folder; refuse anything else.
+
+    ``checkpoints/latest`` and ``checkpoints/best`` stand for the checkpoint that they name.
+    """
+    if path.name in ("latest", "best") and path.is_file():
+        from rl_training.runtime.checkpoint import read_hint
+
+        named = read_hint(path.parent, path.name)
+        if named is None:
+            raise CheckpointError(f"{path}: names no checkpoint that is there")
+        path = named
     try:
         if (path / "manifest.json").is_file():
             return path, False
