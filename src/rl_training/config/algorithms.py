@@ -274,11 +274,6 @@ class DRQNConfig(QLearningConfig):
                 f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
                 "sequence, so some would never be"
             )
-        if self.learning_starts < length * experiment.env.num_envs:
-            raise ValueError(
-                f"algo_kwargs.learning_starts: {self.learning_starts} is less than one sequence of {length} steps for "
-                f"each of {experiment.env.num_envs} environments"
-            )
         share = self.buffer_size // experiment.env.num_envs
         if share <= length:
             raise ValueError(

@@ -133,11 +133,10 @@ class RecurrentReplayBuffer:
         self._oldest = np.full(num_envs, _NEVER)  # where the first of those begins
         self._used = 0  # slots that were ever taken: all below
         self._free: list[int] = []  # of those, a heap
-        self._complete: Array | None = None  # the slots to draw from, found when needed
 
     def __len__(self) -> int:
         """Return the number of chunks that can be drawn."""
-        return len(self._drawable())
+        return int(np.count_nonzero(self._steps[: self._used]))
 
     @property
     def steps(self) -> int:
@@ -211,7 +210,6 @@ class RecurrentReplayBuffer:
         self._steps[slot] = steps
         self._closed[env].append(slot)
         self._oldest[env] = self._start[self._closed[env][0]]
-        self._complete = None
         return slot
 
     def _end_episode(self, env: int) -> None:
@@ -229,14 +227,11 @@ class RecurrentReplayBuffer:
     def _release(self, slot: int) -> None:
         self._steps[slot] = 0
         heapq.heappush(self._free, slot)
-        self._complete = None
 
     # Reading
 
     def _drawable(self) -> Array:
-        if self._complete is None:
-            self._complete = np.flatnonzero(self._steps[: self._used])
-        return self._complete
+        return np.flatnonzero(self._steps[: self._used])
 
     def sample(self, batch_size: int) -> SequenceBatch:
         """Draw ``batch_size`` chunks uniformly, with replacement, as tensors (time, batch, ...)."""
@@ -344,7 +339,7 @@ class RecurrentReplayBuffer:
             own[:used] = given[name]
         for name, own in self._state.items():
             own[:used] = memories[name]
-        self._used, self._free, self._complete = used, sorted(free.tolist()), None
+        self._used, self._free = used, sorted(free.tolist())
         self._queue_up(set(self._free))
 
     def _of_each_env(self, given: Any, name: str, dtype: type, shape: tuple[int, ...]) -> list[Array]:
