@@ -74,6 +74,17 @@ def test_lstm_q_network_vector_obs_returns_q_values_actions_and_state() -> None:
     assert sequence.shape == (7, 5, ACTIONS)
 
 
+def test_act_forgets_where_an_episode_starts_and_notes_its_action() -> None:
+    net = network(prev_action=True, prev_reward=True)
+    obs, state = torch.randn(2, OBS), net.initial_state(2)
+    state = {name: torch.ones_like(tensor) for name, tensor in state.items()}
+    q, action, after = net.act(obs, state, torch.tensor([True, False]))
+    fresh = net.act(obs, net.initial_state(2))[0]
+    torch.testing.assert_close(q[0], fresh[0])
+    assert not torch.allclose(q[1], fresh[1])
+    assert torch.equal(after["action"], action + 1)
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"core": "gru"}, {"dueling": True}, {"prev_action": True, "prev_reward": True}]
