@@ -19,7 +19,6 @@ from rl_training.config import (
     RainbowConfig,
 )
 from rl_training.errors import ConfigError
-from rl_training.spaces import DiscreteActions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,9 +85,8 @@ def _learner(
     ``width`` is the size of an output's third dimension, if it has one. ``fractions`` is with how many of them
     a network that takes fractions, too, is tried.
     """
-    assert isinstance(context.actions, DiscreteActions)
     options: MemorylessConfig = context.config.algo_kwargs
-    shape, count = context.config.network, context.actions.n
+    shape, count = context.config.network, _num_actions(context)
     if context.network is not None:
         for name in ("dueling", "noisy"):
             if getattr(options, name):
@@ -111,11 +109,17 @@ def _learner(
     return _around(learner, built, context)
 
 
-def _around(learner: Callable[..., Learner], network: nn.Module, context: BuildContext) -> Learner:
+def _num_actions(context: BuildContext) -> int:
+    from rl_training.spaces import DiscreteActions
+
     assert isinstance(context.actions, DiscreteActions)
+    return context.actions.n
+
+
+def _around(learner: Callable[..., Learner], network: nn.Module, context: BuildContext) -> Learner:
     return learner(
         network,
-        context.actions.n,
+        _num_actions(context),
         context.config.algo_kwargs,
         total_timesteps=context.config.total_timesteps,
         rng=context.stream("exploration"),
@@ -129,7 +133,6 @@ def drqn_learner(context: BuildContext) -> DRQN:
     from rl_training.models.noisy import noisy_layers
     from rl_training.models.recurrent import LSTMQNetwork
 
-    assert isinstance(context.actions, DiscreteActions)
     options: DRQNConfig = context.config.algo_kwargs
     shape, obs = context.config.network, context.obs.shape
     encoder, features = None, shape.hidden_sizes[-1] if shape.hidden_sizes else 0
@@ -154,7 +157,7 @@ def drqn_learner(context: BuildContext) -> DRQN:
         )
     network = LSTMQNetwork(
         obs,
-        context.actions.n,
+        _num_actions(context),
         shape.hidden_sizes,
         core=options.core,
         core_size=options.core_size,
