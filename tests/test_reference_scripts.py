@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from children import Child
+from reference_scripts import EXAMPLES
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 SHOWN = {
     "c51": ["pole upright:", "pole falling:", "0 to  10"],
     "iqn": ["caution changes the action in ", "in the worst 25% of cases"],

@@ -16,8 +16,7 @@ from rl_training.algorithms.dqn import td_loss
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, greedy_actions
 from rl_training.config import DRQNConfig
-from rl_training.data.recurrent_replay_buffer import SequenceBatch
-from rl_training.data.transitions import Batch, Carry
+from rl_training.data.transitions import Batch, Carry, SequenceBatch
 from rl_training.models.recurrent import LSTMQNetwork
 from rl_training.models.recurrent.lstm_q_network import State
 from rl_training.models.recurrent.mirror import recurrent_mirror

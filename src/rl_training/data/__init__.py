@@ -9,10 +9,10 @@ from rl_training.data.experience import (
 from rl_training.data.n_step import NStepFolder
 from rl_training.data.prioritized_recurrent_replay_buffer import PrioritizedRecurrentReplayBuffer
 from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
-from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer, SequenceBatch
+from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.sum_tree import SumTree
-from rl_training.data.transitions import Batch, Carry, Transitions, carry_on
+from rl_training.data.transitions import Batch, Carry, SequenceBatch, Transitions, carry_on
 
 __all__ = [
     "Batch",

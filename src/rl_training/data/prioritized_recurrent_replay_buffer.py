@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from rl_training.data.priorities import Priorities, as_array, whole_numbers
-from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer, SequenceBatch
+from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer
 from rl_training.data.sum_tree import MAX_VALUE, SumTree
+from rl_training.data.transitions import SequenceBatch
 from rl_training.errors import CheckpointError
 from rl_training.spaces import Array
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
@@ -13,36 +12,13 @@ import numpy as np
 import torch
 
 from rl_training.data.memory import require_memory
-from rl_training.data.transitions import Transitions
+from rl_training.data.transitions import SequenceBatch, Transitions
 from rl_training.errors import CheckpointError
 from rl_training.spaces import Array
 
 _NEVER = np.iinfo(np.int64).max
 StateSpec = Mapping[str, tuple[tuple[int, ...], np.dtype[Any] | type]]
 """Shape and dtype, without a batch dimension, of each array that a memory consists of."""
-
-
-@dataclass(slots=True)
-class SequenceBatch:
-    """B chunks of up to T steps; time comes first, and what lies beyond a chunk's end is masked.
-
-    Step t of a chunk goes from ``obs[t]`` by ``action[t]`` to ``obs[t + 1]``. What it is worth is in ``returns``,
-    ``discount`` and ``after``: the rewards of the next steps, up to n, folded into one, and the observation from
-    whose value on the rest is estimated. No chunk reaches beyond its episode.
-    """
-
-    obs: torch.Tensor  # [T + 1, B, *obs]; beyond the end, the last one is repeated
-    action: torch.Tensor  # [T, B]
-    reward: torch.Tensor  # [T, B] float32, of single steps
-    returns: torch.Tensor  # [T, B] float32
-    discount: torch.Tensor  # [T, B] float32, gamma**k, or 0 where the episode has terminated after k steps
-    after: torch.Tensor  # [T, B] int64, t + k
-    mask: torch.Tensor  # [T, B] bool, true for steps that were made
-    starts: torch.Tensor  # [T, B] bool, true where obs[t] began an episode; only ever for t = 0
-    state: dict[str, torch.Tensor]  # each [B, ...], the memory before obs[0] as it was when acting
-    weight: torch.Tensor | None = None  # [B] float32
-    indices: Array | None = None  # [B] int64
-    action_mask: torch.Tensor | None = None  # [T + 1, B, A] bool, the actions allowed in obs
 
 
 class RecurrentReplayBuffer:

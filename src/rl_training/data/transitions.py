@@ -81,3 +81,26 @@ class Batch:
     weight: torch.Tensor | None = None  # [B] importance weights, none for uniform replay
     indices: Array | None = None  # [B] the buffer's own names for the rows
     next_mask: torch.Tensor | None = None  # [B, A] bool, the actions allowed in next_obs; none: all
+
+
+@dataclass(slots=True)
+class SequenceBatch:
+    """B chunks of up to T steps; time comes first, and what lies beyond a chunk's end is masked.
+
+    Step t of a chunk goes from ``obs[t]`` by ``action[t]`` to ``obs[t + 1]``. What it is worth is in ``returns``,
+    ``discount`` and ``after``: the rewards of the next steps, up to n, folded into one, and the observation from
+    whose value on the rest is estimated. No chunk reaches beyond its episode.
+    """
+
+    obs: torch.Tensor  # [T + 1, B, *obs]; beyond the end, the last one is repeated
+    action: torch.Tensor  # [T, B]
+    reward: torch.Tensor  # [T, B] float32, of single steps
+    returns: torch.Tensor  # [T, B] float32
+    discount: torch.Tensor  # [T, B] float32, gamma**k, or 0 where the episode has terminated after k steps
+    after: torch.Tensor  # [T, B] int64, t + k
+    mask: torch.Tensor  # [T, B] bool, true for steps that were made
+    starts: torch.Tensor  # [T, B] bool, true where obs[t] began an episode; only ever for t = 0
+    state: dict[str, torch.Tensor]  # each [B, ...], the memory before obs[0] as it was when acting
+    weight: torch.Tensor | None = None  # [B] float32
+    indices: Array | None = None  # [B] int64
+    action_mask: torch.Tensor | None = None  # [T + 1, B, A] bool, the actions allowed in obs
