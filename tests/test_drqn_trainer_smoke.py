@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rl_training import load_config
+from rl_training.data import RecurrentReplayBuffer
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.runtime.checkpoint import read_checkpoint
@@ -129,6 +130,25 @@ def test_without_a_memory_it_is_a_guess(tmp_path: Path) -> None:
     returns = np.array(result.evaluation.returns) if result.evaluation else np.zeros(1)
     assert (np.abs(returns) > 0.4).all(), "it should get to the fork and turn"
     assert 0.42 <= share_correct(result) <= 0.58
+
+
+@pytest.mark.slow
+def test_a_cue_older_than_a_chunk_is_known_only_by_the_stored_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of six steps in a maze of ten: trained from an empty memory, it is a guess again."""
+    short = {"algo_kwargs.sequence_length": 6, "evaluation.frequency": 0, "evaluation.final_episodes": 400}
+    config = load_config("drqn/tmaze", short)
+    stored = train_drqn(config, run_dir=tmp_path / "stored", console=False)
+    begin = RecurrentReplayBuffer._begin
+
+    def forgetful(self: Any, env: int, row: int, begins: bool, carry: Any, index: int) -> None:
+        begin(self, env, row, begins, None, index)
+
+    monkeypatch.setattr(RecurrentReplayBuffer, "_begin", forgetful)
+    empty = train_drqn(config, run_dir=tmp_path / "empty", console=False)
+    assert share_correct(stored) >= 0.95
+    assert share_correct(empty) <= 0.65
 
 
 def test_an_own_encoder_must_not_explore_by_noise_or_expect_normalised_observations(tmp_path: Path) -> None:
