@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rl_training.api import IQN as IQN
     from rl_training.api import QRDQN as QRDQN
     from rl_training.api import R2D2 as R2D2
+    from rl_training.api import DrQv2 as DrQv2
     from rl_training.api import PrioritizedDQN as PrioritizedDQN
     from rl_training.api import Rainbow as Rainbow
     from rl_training.api import load as load
@@ -23,7 +24,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         **dict.fromkeys(
-            ("C51", "DQN", "DRQN", "IQN", "PrioritizedDQN", "QRDQN", "R2D2", "Rainbow"), "rl_training.api"
+            ("C51", "DQN", "DRQN", "DrQv2", "IQN", "PrioritizedDQN", "QRDQN", "R2D2", "Rainbow"),
+            "rl_training.api",
         ),
         "load": "rl_training.api",
         "load_config": "rl_training.experiment.configs",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rl_training.algorithms.dqn import dqn_loss as dqn_loss
     from rl_training.algorithms.drqn import DRQN as DRQN
     from rl_training.algorithms.drqn import R2D2 as R2D2
+    from rl_training.algorithms.drqv2 import DrQv2 as DrQv2
     from rl_training.algorithms.iqn import IQN as IQN
     from rl_training.algorithms.protocol import Algorithm as Algorithm
     from rl_training.algorithms.protocol import Decision as Decision
@@ -29,6 +30,7 @@ __getattr__, __dir__ = lazy_exports(
         "dqn_loss": "rl_training.algorithms.dqn",
         "DRQN": "rl_training.algorithms.drqn",
         "R2D2": "rl_training.algorithms.drqn",
+        "DrQv2": "rl_training.algorithms.drqv2",
         "IQN": "rl_training.algorithms.iqn",
         "PrioritizedDQN": "rl_training.algorithms.dqn",
         "QLearner": "rl_training.algorithms.q_learning",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
@@ -10,6 +11,7 @@ from rl_training.config import (
     C51Config,
     DQNConfig,
     DRQNConfig,
+    DrQv2Config,
     IQNConfig,
     MemorylessConfig,
     PrioritizedDQNConfig,
@@ -17,6 +19,7 @@ from rl_training.config import (
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
+    ReplayConfig,
 )
 from rl_training.errors import ConfigError
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rl_training.algorithms.c51 import C51
     from rl_training.algorithms.dqn import DQN
     from rl_training.algorithms.drqn import DRQN
+    from rl_training.algorithms.drqv2 import DrQv2
     from rl_training.algorithms.iqn import IQN
     from rl_training.algorithms.qr_dqn import QRDQN
     from rl_training.data import ReplayExperience, SequenceExperience
@@ -173,6 +177,81 @@ def drqn_learner(context: BuildContext) -> DRQN:
     return _around(DRQN, network, context)
 
 
+def drqv2_learner(context: BuildContext) -> DrQv2:
+    """Build the learner of DrQ-v2; an own network takes the place of the encoder."""
+    from rl_training.algorithms.drqv2 import DrQv2
+    from rl_training.models.cnn import DrQv2Network
+
+    options: DrQv2Config = context.config.algo_kwargs
+    shape = context.config.network
+    _require_images(context)
+    if shape.normalize_obs:
+        raise ConfigError("network.normalize_obs: images are not normalised by running statistics")
+    if not shape.hidden_sizes:
+        raise ConfigError("network.hidden_sizes: DrQ-v2 needs at least one hidden layer")
+    encoder = None
+    if context.network is not None:
+        encoder = own_network(context, (options.encoder_dim,), axes=("observations", "features"))
+    network = DrQv2Network(
+        context.obs.shape,
+        prod(context.actions.shape),
+        shape.hidden_sizes,
+        activation=shape.activation,
+        feature_dim=options.feature_dim,
+        encoder=encoder,
+        encoder_size=options.encoder_dim,
+    )
+    return DrQv2(
+        network,
+        options,
+        action_shape=context.actions.shape,
+        total_timesteps=context.config.total_timesteps,
+        rng=context.stream("exploration"),
+        device=context.device,
+    )
+
+
+def _require_images(context: BuildContext) -> None:
+    """Refuse observations that are not channel-first ``uint8`` images, or stacks of them."""
+    obs, algo = context.obs, context.config.algo
+    wrapper = "rl_training.envs.pixels:PixelObservation"
+    if len(obs.shape) not in (3, 4):
+        raise ConfigError(
+            f"env: {algo} learns from images [C, H, W] or stacks [K, C, H, W] of them, not from observations of shape "
+            f"{obs.shape}; the wrapper {wrapper} makes some of what an environment renders"
+        )
+    if obs.dtype.name != "uint8":
+        raise ConfigError(f"env: {algo} learns from images of uint8, not of {obs.dtype.name}")
+    if obs.shape[-1] <= 4 < obs.shape[-3]:
+        raise ConfigError(
+            f"env: observations of shape {obs.shape} look channel-last; {algo} takes channel-first images, as the "
+            f"wrapper {wrapper} gives them"
+        )
+    if min(obs.shape[-2:]) < 15 and context.network is None:
+        raise ConfigError(
+            f"env: images of {obs.shape[-2]} x {obs.shape[-1]} are too small for {algo}: 15 x 15 at least"
+        )
+
+
+def image_experience(context: BuildContext) -> SequenceExperience:
+    """Build replay of images with the cadence of the config."""
+    from rl_training.data import ImageReplayBuffer, SequenceExperience
+
+    options: DrQv2Config = context.config.algo_kwargs
+    buffer = ImageReplayBuffer(
+        options.buffer_size,
+        context.obs.shape,
+        context.actions.shape,
+        context.actions.dtype,
+        num_envs=context.config.env.num_envs,
+        n_step=options.n_step_return,
+        gamma=options.gamma,
+        rng=context.stream("sampling"),
+        device=context.device,
+    )
+    return SequenceExperience(buffer, **_cadence(options))
+
+
 def own_network(
     context: BuildContext,
     output: tuple[int, ...],
@@ -268,7 +347,7 @@ def _memory(options: DRQNConfig) -> dict[str, Any]:
     return memory
 
 
-def _cadence(options: QLearningConfig) -> dict[str, int]:
+def _cadence(options: ReplayConfig) -> dict[str, int]:
     return {
         "batch_size": options.batch_size,
         "learning_starts": options.learning_starts,
@@ -355,6 +434,16 @@ R2D2_SPEC = AlgorithmSpec(
     build_learner=drqn_learner,
     build_experience=sequence_experience,
 )
+DRQV2_SPEC = AlgorithmSpec(
+    name="drqv2",
+    title="DrQ-v2",
+    paper="Yarats et al. 2021, Mastering visual continuous control: improved data-augmented reinforcement learning",
+    summary="continuous control from pixels, by randomly shifted images",
+    config=DrQv2Config,
+    build_learner=drqv2_learner,
+    build_experience=image_experience,
+    action_kinds=frozenset({"continuous"}),
+)
 
 SPECS: tuple[AlgorithmSpec, ...] = (
     DQN_SPEC,
@@ -365,4 +454,5 @@ SPECS: tuple[AlgorithmSpec, ...] = (
     RAINBOW_SPEC,
     DRQN_SPEC,
     R2D2_SPEC,
+    DRQV2_SPEC,
 )

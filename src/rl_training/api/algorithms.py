@@ -58,8 +58,14 @@ class R2D2(ManagedAlgorithm):
     algo_name = "r2d2"
 
 
+class DrQv2(ManagedAlgorithm):
+    """Deterministic policy gradients from randomly shifted images, for continuous actions."""
+
+    algo_name = "drqv2"
+
+
 CLASSES: dict[str, type[ManagedAlgorithm]] = {
-    cls.algo_name: cls for cls in (DQN, PrioritizedDQN, C51, QRDQN, IQN, Rainbow, DRQN, R2D2)
+    cls.algo_name: cls for cls in (DQN, PrioritizedDQN, C51, QRDQN, IQN, Rainbow, DRQN, R2D2, DrQv2)
 }
 
 

@@ -4,6 +4,7 @@ from rl_training.config.algorithms import (
     C51Config,
     DQNConfig,
     DRQNConfig,
+    DrQv2Config,
     IQNConfig,
     MemorylessConfig,
     PrioritizedDQNConfig,
@@ -11,6 +12,7 @@ from rl_training.config.algorithms import (
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
+    ReplayConfig,
 )
 from rl_training.config.schema import (
     AlgorithmConfig,
@@ -29,6 +31,7 @@ __all__ = [
     "CheckpointConfig",
     "DQNConfig",
     "DRQNConfig",
+    "DrQv2Config",
     "EnvConfig",
     "EvaluationConfig",
     "ExperimentConfig",
@@ -41,5 +44,6 @@ __all__ = [
     "QRDQNConfig",
     "R2D2Config",
     "RainbowConfig",
+    "ReplayConfig",
     "WrapperConfig",
 ]

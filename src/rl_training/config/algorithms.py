@@ -56,25 +56,27 @@ _ALIASES = {
     "unroll_length": "sequence_length",
     "burn_in_length": "burn_in",
     "burnin": "burn_in",
+    "replay_buffer_size": "buffer_size",
+    "num_expl_steps": "learning_starts",
+    "update_every_steps": "train_freq",
+    "nstep": "n_step_return",
+    "critic_target_tau": "tau",
+    "stddev_clip": "std_clip",
+    "stddev_schedule": "std_initial",
+    "policy_freq": "policy_delay",
 }
 
 
-class QLearningConfig(AlgorithmConfig):
-    """Hyper-parameters that all value-based algorithms share."""
+class ReplayConfig(AlgorithmConfig):
+    """Hyper-parameters that all algorithms share which learn from a replay."""
 
     aliases: ClassVar[dict[str, str]] = _ALIASES
-    fixed: ClassVar[tuple[str, ...]] = (
-        "prioritized",
-        "alpha",
-        "dueling",
-        "n_step_return",
-        "buffer_size",
-    )
+    fixed: ClassVar[tuple[str, ...]] = ("n_step_return", "buffer_size")
 
     learning_rate: PositiveFloat = 2.5e-4
-    learning_rate_final: PositiveFloat | None = None
-    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat | None = None
+    """Length to which longer gradients are cut; none leaves them as they are."""
     buffer_size: Count = 100_000
     """Transitions kept."""
     learning_starts: CountOrZero = 1_000
@@ -86,10 +88,32 @@ class QLearningConfig(AlgorithmConfig):
     """Env steps between rounds of updates."""
     gradient_steps: Count = 1
     """Updates per round."""
-    target_update_interval: Count = 500
-    """Env steps between updates of the target network."""
     tau: Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, le=1.0)] = 1.0
     """Share of the online network taken over at each target update; 1 copies it."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse settings under which nothing would ever be learned."""
+        if self.batch_size > self.buffer_size:
+            raise ValueError(
+                f"algo_kwargs.batch_size: {self.batch_size} is larger than algo_kwargs.buffer_size={self.buffer_size}"
+            )
+        if self.learning_starts >= experiment.total_timesteps:
+            raise ValueError(
+                f"algo_kwargs.learning_starts: {self.learning_starts} is not below "
+                f"total_timesteps={experiment.total_timesteps}, so nothing would be learned"
+            )
+
+
+class QLearningConfig(ReplayConfig):
+    """Hyper-parameters that all value-based algorithms share."""
+
+    fixed: ClassVar[tuple[str, ...]] = (*ReplayConfig.fixed, "prioritized", "alpha", "dueling")
+
+    learning_rate_final: PositiveFloat | None = None
+    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
+    max_grad_norm: PositiveFloat | None = 10.0
+    target_update_interval: Count = 500
+    """Env steps between updates of the target network."""
     exploration_fraction: Fraction = 0.2
     """Share of ``total_timesteps`` over which epsilon falls linearly."""
     exploration_initial_eps: Fraction = 1.0
@@ -108,19 +132,6 @@ class QLearningConfig(AlgorithmConfig):
     """The same at ``total_timesteps``, reached linearly."""
     priority_eps: PositiveFloat = 1e-6
     """Added to every error, so that no transition is lost for good."""
-    max_grad_norm: PositiveFloat | None = 10.0
-
-    def check(self, experiment: ExperimentConfig[Any]) -> None:
-        """Refuse settings under which nothing would ever be learned."""
-        if self.batch_size > self.buffer_size:
-            raise ValueError(
-                f"algo_kwargs.batch_size: {self.batch_size} is larger than algo_kwargs.buffer_size={self.buffer_size}"
-            )
-        if self.learning_starts >= experiment.total_timesteps:
-            raise ValueError(
-                f"algo_kwargs.learning_starts: {self.learning_starts} is not below "
-                f"total_timesteps={experiment.total_timesteps}, so nothing would be learned"
-            )
 
 
 class MemorylessConfig(QLearningConfig):
@@ -297,3 +308,45 @@ class R2D2Config(DRQNConfig):
     sequence_length: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=100_000)] = 80
     burn_in: CountOrZero = 40
     value_rescaling: bool = True
+
+
+class DrQv2Config(ReplayConfig):
+    """Hyper-parameters of DrQ-v2; the defaults are those of the paper. A step is one of the agent's own."""
+
+    fixed: ClassVar[tuple[str, ...]] = (*ReplayConfig.fixed, "feature_dim", "encoder_dim")
+    network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [1024, 1024]}
+
+    learning_rate: PositiveFloat = 1e-4
+    buffer_size: Count = 1_000_000
+    """Frames kept: an episode of k steps has k + 1."""
+    learning_starts: CountOrZero = 2_000
+    batch_size: Count = 256
+    n_step_return: Steps = 3
+    train_freq: Count = 2
+    tau: Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, le=1.0)] = 0.01
+    """Share of the online critic taken over by its target at each update."""
+    policy_delay: Count = 1
+    """Updates of the critic for each of the actor and the target."""
+    std_initial: PositiveFloat = 1.0
+    """Standard deviation of the noise on actions in [-1, 1] at the first step."""
+    std_final: PositiveFloat = 0.1
+    std_duration: Count = 100_000
+    """Env steps over which the noise falls linearly."""
+    std_clip: PositiveFloat = 0.3
+    """Largest noise on the actions that are learned from; that of exploration is not cut."""
+    shift_pad: Annotated[int, BeforeValidator(parse_number), Field(ge=0, le=64)] = 4
+    """Pixels by which images are shifted at most, in each direction; 0 turns augmentation off."""
+    feature_dim: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)] = 50
+    """Size of what actor and critic make of the encoder's features."""
+    encoder_dim: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1_000_000)] = 1_024
+    """Features that an own encoder (``network.factory``) is asked for; the built-in one has as many as it has."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a replay that does not hold the steps of one return."""
+        super().check(experiment)
+        share = self.buffer_size // experiment.env.num_envs
+        if share <= self.n_step_return:
+            raise ValueError(
+                f"algo_kwargs.buffer_size: {self.buffer_size} leaves each of {experiment.env.num_envs} environments "
+                f"{share} frames, too few for algo_kwargs.n_step_return={self.n_step_return}"
+            )

@@ -121,6 +121,9 @@ def build_config(
         raise ConfigError(f"algo: {_short(algo)} is not allowed: should be the name of an algorithm")
     config_class = config_class_of(algo)
     filled = {**data, "algo_kwargs": {} if data.get("algo_kwargs") is None else data["algo_kwargs"]}
+    network = data.get("network", {})
+    if isinstance(network, Mapping):
+        filled["network"] = {**config_class.network_defaults, **network}
     model = ExperimentConfig[config_class]  # type: ignore[valid-type]
     try:
         return model.model_validate(filled)

@@ -154,6 +154,8 @@ class AlgorithmConfig(Model):
     """Names other packages use, mapped to ours, for the hint on an unknown key."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that decide what the saved state means, so that a resumed run cannot change them."""
+    network_defaults: ClassVar[dict[str, Any]] = {}
+    """What of the section ``network`` has another default for this algorithm."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""

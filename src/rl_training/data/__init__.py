@@ -6,17 +6,20 @@ from rl_training.data.experience import (
     ReplayExperience,
     SequenceExperience,
 )
+from rl_training.data.image_replay_buffer import ImageReplayBuffer
 from rl_training.data.n_step import NStepFolder
 from rl_training.data.prioritized_recurrent_replay_buffer import PrioritizedRecurrentReplayBuffer
 from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
 from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.segment import Segment
 from rl_training.data.sum_tree import SumTree
 from rl_training.data.transitions import Batch, Carry, SequenceBatch, Transitions, carry_on
 
 __all__ = [
     "Batch",
     "Carry",
+    "ImageReplayBuffer",
     "NStepFolder",
     "PrioritizedExperience",
     "PrioritizedRecurrentReplayBuffer",
@@ -25,6 +28,7 @@ __all__ = [
     "RecurrentReplayBuffer",
     "ReplayBuffer",
     "ReplayExperience",
+    "Segment",
     "SequenceBatch",
     "SequenceExperience",
     "SumTree",

@@ -95,7 +95,7 @@ class ReplayExperience(PacedReplay):
 
 
 class SequenceExperience(PacedReplay):
-    """Hands steps to a ``RecurrentReplayBuffer``, which makes chunks of them."""
+    """Hands steps to a buffer that itself knows which episodes they belong to, such as one of sequences or images."""
 
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
