@@ -1,6 +1,6 @@
 """Train DRQN on CartPole-v1 without velocities, and see that it is its memory that balances the pole.
 
-Run: python examples/drqn_cartpole_reference.py [--total-timesteps N] [--seed N] [--run-dir DIR]
+Run: python examples/drqn_cartpole_reference.py [--total-timesteps N] [--seed N] [--run-dir DIR] [--episodes N]
 """
 
 import argparse
@@ -26,7 +26,7 @@ def play(agent: DRQN, env_id: str, *, forgetful: bool, seed: int = 0) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--total-timesteps", type=int, default=150_000)
+    parser.add_argument("--total-timesteps", type=int, default=120_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--episodes", type=int, default=100)

@@ -46,6 +46,7 @@ def test_train_drqn_refuses_another_algorithm(tmp_path: Path) -> None:
             "13 is more than the 12 steps learned",
         ),
         ({"algo_kwargs.buffer_size": 40, "env.num_envs": 2}, "leaves each of 2 environments 20 observations"),
+        ({"algo_kwargs.n_step_return": 21}, "algo_kwargs.n_step_return: 21 is more than the 20 steps"),
         ({"algo_kwargs.core": "rnn"}, "algo_kwargs.core: "),
         ({"algo_kwargs.core_size": 0}, "algo_kwargs.core_size: "),
         ({"algo_kwargs.noisy": True}, "algo_kwargs.noisy"),
@@ -100,7 +101,9 @@ def test_an_own_network_takes_the_place_of_the_encoder(tmp_path: Path) -> None:
     config = load_config("drqn/cartpole", {**SMALL, "env.wrappers": wrappers, "total_timesteps": 300})
     result = registry.train(config, run_dir=tmp_path / "run", network=Flat, console=False)
     assert result.updates == 25
-    with pytest.raises(ConfigError, match=r"expected outputs of shape \(2, 32\) \(observations, features\)"):
+    with pytest.raises(
+        ConfigError, match=r"expected outputs of shape \(2, 32\) \(observations, features: the last of"
+    ):
         registry.train(
             config, run_dir=tmp_path / "other", network=lambda shape, n: Flat(shape, n + 1), console=False
         )

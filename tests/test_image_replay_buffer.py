@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.data import ImageReplayBuffer, Segment, Transitions
+from rl_training.data import ImageReplayBuffer, Transitions
 from rl_training.errors import CheckpointError, ConfigError, EnvError
+from rl_training.segment import Segment
 
 FRAME = (2, 3, 4)
 
@@ -269,7 +270,7 @@ def restored(buffer: ImageReplayBuffer, seed: int = 0, **options: Any) -> ImageR
 def as_saved(buffer: ImageReplayBuffer) -> dict[str, Any]:
     """Return the state as a checkpoint gives it back."""
     state = buffer.state_dict()
-    segments = {name: dict(segment.content()) for name, segment in state["segments"].items()}
+    segments = {name: dict(segment.arrays()) for name, segment in state["segments"].items()}
     return {**state, "segments": segments}
 
 
@@ -306,7 +307,7 @@ def test_complete_segments_never_change() -> None:
         state = buffer.state_dict()
         for name, segment in state["segments"].items():
             assert isinstance(segment, Segment)
-            content = {key: np.asarray(value).tobytes() for key, value in segment.content().items()}
+            content = {key: np.asarray(value).tobytes() for key, value in segment.arrays().items()}
             assert seen.setdefault(name, content) == content
         written = max(written, *(len(part["frames"]) for part in state["newest"].values()))
     assert len(seen) > 100

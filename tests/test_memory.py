@@ -345,3 +345,25 @@ def test_a_changed_env_is_made_with_lists_for_tuples() -> None:
     env = make_env(config.env)
     assert env.observation_space.shape == (2, 2)
     env.close()
+
+
+def test_without_a_memory_file_an_episode_begins_and_it_is_said(cli: Callable[..., Any], agent: DRQN) -> None:
+    done = cli("predict", agent.run_dir, "--obs", "[0, 0]")
+    assert done.code == 0
+    assert done.err.strip() == "no --state: taken for the beginning of an episode"
+    assert int(done.out) in (0, 1)
+
+
+def test_options_of_a_memory_are_refused_without_one(cli: Callable[..., Any], tmp_path: Path) -> None:
+    config = load_config("dqn/cartpole_no_velocity", OVERRIDES).model_dump(mode="json")
+    DQN(config=config, run_dir=tmp_path / "run").learn(progress_bar=False)
+    memory = tmp_path / "memory.json"
+    for option, value in (("--state", memory), ("--episode-start", "true"), ("--reward", "1")):
+        done = cli("predict", tmp_path / "run", "--obs", "[0, 0]", option, value)
+        assert done.code == 2
+        assert f"{option}: this agent has no memory" in done.err
+    assert not memory.exists()
+
+
+def test_help_shows_how_a_batch_forgets(cli: Callable[..., Any]) -> None:
+    assert "[true, false]" in " ".join(cli("predict", "--help").out.split())

@@ -132,3 +132,22 @@ def test_a_length_that_is_none_is_refused(length: Any) -> None:
     overrides = {"env.kwargs": {"length": length}}
     with pytest.raises(ConfigError, match="length"):
         make_env(load_config("drqn/tmaze", overrides).env)
+
+
+def test_a_maze_of_any_length_can_be_finished_and_ends() -> None:
+    for length in (1, 10, 250):
+        maze = gym.make("rl_training/TMaze-v0", length=length)
+        maze.reset(seed=0)
+        for _ in range(length):
+            assert maze.step(0)[2:4] == (False, False)
+        assert maze.step(1)[2]
+        maze.reset(seed=0)
+        ends = [maze.step(1)[3] for _ in range(20 * length)]
+        assert ends == [False] * (20 * length - 1) + [True]
+
+
+def test_an_action_that_there_is_not_is_an_error() -> None:
+    maze = TMaze(3)
+    maze.reset(seed=0)
+    with pytest.raises(ValueError, match="expected 0, 1 or 2, got 3"):
+        maze.step(3)  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ def predict(
         ),
     ] = None,
     episode_start: Annotated[
-        str, typer.Option(help="Where to forget the memory, as JSON: true, or for a batch '[true, false]'.")
+        str, typer.Option(help="Where to forget the memory, as JSON: true, or for a batch '\\[true, false]'.")
     ] = "",
     reward: Annotated[
         str,
@@ -154,6 +154,7 @@ def predict(
     from rl_training.experiment import registry
 
     policy = registry.policy(path, best=best)
+    _check_memory_options(policy, state, begins, gained)
     chosen, memory = policy.predict(values, memory, begins, action_mask=mask, reward=gained)
     action = chosen.tolist()
     if state is not None:
@@ -191,6 +192,16 @@ def show(
     print(dump_yaml(load_config(config, overrides or [])), end="")
 
 
+def _check_memory_options(policy: Any, state: Path | None, begins: Any, gained: Any) -> None:
+    """Refuse what only means something to an agent with a memory, and tell its user that he gave it none."""
+    carry = policy.algorithm.initial_carry(1)
+    for option, given in (("--state", state), ("--episode-start", begins), ("--reward", gained)):
+        if carry is None and given is not None:
+            raise ConfigError(f"{option}: this agent has no memory")
+    if carry is not None and state is None:
+        print("no --state: taken for the beginning of an episode", file=sys.stderr)
+
+
 def _json(text: str, option: str) -> Any:
     try:
         return json.loads(text)
@@ -212,8 +223,6 @@ def _read_memory(path: Path) -> Any:
 
 
 def _write_memory(path: Path, memory: Any) -> None:
-    if memory is None:
-        raise ConfigError("--state: this agent has no memory")
     from rl_training.runtime.strict_json import encode
 
     partial = path.with_name(f".{path.name}.partial")

@@ -149,7 +149,8 @@ def drqn_learner(context: BuildContext) -> DRQN:
             raise ConfigError(
                 "network.normalize_obs: belongs to the packaged encoder; an own one has to bring it along"
             )
-        encoder = own_network(context, (features,), axes=("observations", "features"))
+        axes = ("observations", "features: the last of network.hidden_sizes")
+        encoder = own_network(context, (features,), axes=axes)
         if noisy_layers(encoder):
             raise ConfigError(
                 f"network: {context.config.algo} explores by epsilon; it cannot use noisy layers"

@@ -97,10 +97,16 @@ class ReplayConfig(AlgorithmConfig):
             raise ValueError(
                 f"algo_kwargs.batch_size: {self.batch_size} is larger than algo_kwargs.buffer_size={self.buffer_size}"
             )
-        if self.learning_starts >= experiment.total_timesteps:
+        total = experiment.total_timesteps
+        if self.learning_starts >= total:
             raise ValueError(
                 f"algo_kwargs.learning_starts: {self.learning_starts} is not below "
-                f"total_timesteps={experiment.total_timesteps}, so nothing would be learned"
+                f"total_timesteps={total}, so nothing would be learned"
+            )
+        if self.learning_starts + self.train_freq > total:
+            raise ValueError(
+                f"algo_kwargs.train_freq: the first update would come {self.train_freq} steps after "
+                f"algo_kwargs.learning_starts={self.learning_starts}, beyond total_timesteps={total}"
             )
 
 
@@ -284,6 +290,11 @@ class DRQNConfig(QLearningConfig):
             raise ValueError(
                 f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
                 "sequence, so some would never be"
+            )
+        if self.n_step_return > length:
+            raise ValueError(
+                f"algo_kwargs.n_step_return: {self.n_step_return} is more than the {length} steps of a sequence "
+                "(algo_kwargs.sequence_length), with which returns end"
             )
         share = self.buffer_size // experiment.env.num_envs
         if share <= length:

@@ -194,8 +194,7 @@ class ExperimentConfig(Model, Generic[K]):
         envs, total = self.env.num_envs, self.total_timesteps
         if self.env.vectorization != "native" and total % envs:
             below, above = total - total % envs, total - total % envs + envs
-            raise ValueError(
-                f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; nearest are {below} and {above}"
-            )
+            nearest = f"nearest are {below} and {above}" if below else f"the least is {above}"
+            raise ValueError(f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; {nearest}")
         self.algo_kwargs.check(self)
         return self

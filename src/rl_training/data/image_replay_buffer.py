@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from rl_training.data.memory import require_memory
-from rl_training.data.segment import Segment
 from rl_training.data.transitions import Batch, Transitions
 from rl_training.errors import CheckpointError, EnvError
+from rl_training.segment import Segment
 from rl_training.spaces import Array
 
 MAX_SEGMENT = 1024
@@ -313,5 +313,5 @@ class ImageReplayBuffer:
 
 def _content_of(segments: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = segments[name]
-    content: Mapping[str, Any] = part.content() if isinstance(part, Segment) else part
+    content: Mapping[str, Any] = part.arrays() if isinstance(part, Segment) else part
     return content
