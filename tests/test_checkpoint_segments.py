@@ -564,6 +564,17 @@ def test_a_resumed_run_links_what_the_checkpoint_it_came_from_holds(tmp_path: Pa
     assert_same(frames, {f"s{number}": arrays(number) for number in range(6)})
 
 
+def test_a_run_that_fell_back_links_nothing_of_the_past_it_left(tmp_path: Path, asked: list[int]) -> None:
+    start(tmp_path / "run")
+    left = tmp_path / "run" / "checkpoints" / "step-000000400"
+    (left / "model.safetensors").unlink()
+    resume(tmp_path / "run")
+    assert asked == [0, 1, 2, 3, 3]
+    again = left.with_name("step-000000400-2")
+    assert inode(again / "frames.s3.safetensors") != inode(left / "frames.s3.safetensors")
+    assert inode(again / "frames.s2.safetensors") == inode(left / "frames.s2.safetensors")
+
+
 def test_a_branch_has_files_of_its_own_and_links_them(tmp_path: Path, asked: list[int]) -> None:
     start(tmp_path / "run")
     source = tmp_path / "run" / "checkpoints" / "step-000000300"
