@@ -18,11 +18,12 @@ from rl_training.experiment.registry import get
 from rl_training.runtime import evaluator, saving, workflows
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import (
+    Saved,
     SaveFailed,
     list_checkpoints,
     newest_checkpoint,
     read_hint,
-    save_checkpoint,
+    write_checkpoint,
 )
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.loggers import CsvLogger, JsonLinesLogger
@@ -312,12 +313,12 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[s
 def test_a_best_that_could_not_be_saved_does_not_keep_out_the_next(
     tmp_path: Path, monkeypatch: Patch, warnings: Callable[[], list[str]]
 ) -> None:
-    def save(folder: Path, step: int, *args: Any) -> Path:
+    def save(folder: Path, step: int, *args: Any, **kwargs: Any) -> Saved:
         if step == 200:
             raise SaveFailed("no")
-        return save_checkpoint(folder, step, *args)
+        return write_checkpoint(folder, step, *args, **kwargs)
 
-    monkeypatch.setattr(saving, "save_checkpoint", save)
+    monkeypatch.setattr(saving, "write_checkpoint", save)
     start(tmp_path / "run", Rising(1.0, 9.0, 5.0, 2.0))
     assert warnings() == ["warning: no; training goes on, the previous checkpoint is intact"]
     best = read_hint(tmp_path / "run" / "checkpoints", "best")

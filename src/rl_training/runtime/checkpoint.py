@@ -6,8 +6,9 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -19,6 +20,7 @@ from rl_training.runtime.checkpoint_format import (
     MANIFEST,
     STATE,
     TENSORS,
+    Arrays,
     Tree,
     manifest_digest,
     parse_step_name,
@@ -26,14 +28,22 @@ from rl_training.runtime.checkpoint_format import (
     step_name,
     tensor_file,
     tree_digest,
+    unsavable,
 )
-from rl_training.runtime.checkpoint_read import Checkpoint, blamed_on, open_plain, read_checkpoint
+from rl_training.runtime.checkpoint_read import (
+    Checkpoint,
+    blamed_on,
+    open_plain,
+    read_checkpoint,
+    verify_size,
+)
 from rl_training.runtime.storage import DISK, Storage
 
 __all__ = [
     "LATEST",
     "Checkpoint",
     "SaveFailed",
+    "Saved",
     "list_checkpoints",
     "newest_checkpoint",
     "read_checkpoint",
@@ -41,6 +51,7 @@ __all__ = [
     "retire",
     "save_checkpoint",
     "tree_digest",
+    "write_checkpoint",
     "write_hint",
 ]
 
@@ -48,6 +59,7 @@ LATEST = "latest"
 _TEMPORARY = ".tmp-"
 _HINT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_HINT_BYTES = 64
+_LONGEST_RECORD = {"size": 2**63, "sha256": "0" * 64}
 
 Parts: TypeAlias = Iterable[bytes | memoryview]
 
@@ -56,31 +68,63 @@ class SaveFailed(CheckpointError):
     """The disk refused a write; older checkpoints are intact and training can go on."""
 
 
-def save_checkpoint(
-    folder: Path, step: int, tree: Tree, info: Mapping[str, Any], storage: Storage = DISK
-) -> Path:
-    """Save ``tree`` (one entry per section) as a new checkpoint in ``folder`` and return its path.
+@dataclass(frozen=True)
+class Saved:
+    """Where a checkpoint lies, and the size and the sha256 of its files."""
 
-    Leaves are tensors, numpy arrays or plain JSON values; anything else, and a plain NaN, is a
+    path: Path
+    files: Mapping[str, Mapping[str, Any]]
+
+
+_NOTHING = Saved(Path(), {})
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    tree: Tree,
+    info: Mapping[str, Any],
+    storage: Storage = DISK,
+    previous: Saved | None = None,
+) -> Path:
+    """Save a checkpoint like ``write_checkpoint``, let ``latest`` point at it and return its path."""
+    saved = write_checkpoint(folder, step, tree, info, storage, previous)
+    write_hint(folder, LATEST, saved.path, storage)
+    return saved.path
+
+
+def write_checkpoint(
+    folder: Path,
+    step: int,
+    tree: Tree,
+    info: Mapping[str, Any],
+    storage: Storage = DISK,
+    previous: Saved | None = None,
+) -> Saved:
+    """Save ``tree`` (one entry per section) as a new checkpoint in ``folder``.
+
+    Leaves are tensors, numpy arrays, segments or plain JSON values; anything else, and a plain NaN, is a
     ``CheckpointError`` before the first byte is written. What the disk refuses is a ``SaveFailed``.
+
+    ``previous`` has to be the checkpoint that ``tree`` has come from, by being loaded or by being saved last:
+    the segments it holds are linked and not looked at, or written if they cannot be linked.
     """
     if type(step) is not int or parse_step_name(step_name(step)) is None:
         raise CheckpointError(f"state that cannot be saved: step {step!r} is out of range")
-    files, plain_info = _plan(tree, info)
+    plan = _plan(step, tree, info, previous or _NOTHING)
     with _disk_failures(f"{folder}: checkpoint of step {step} not saved"):
         if not folder.is_dir():
             storage.make_folder(folder)
             storage.sync_folder(folder.parent)
         with _temporary(folder, storage) as temporary:
             storage.make_folder(temporary)
-            records = {name: _write_file(storage, temporary / name, parts) for name, parts in files.items()}
-            _write_file(storage, temporary / MANIFEST, [_manifest(step, records, plain_info)])
+            records = _write_files(plan, temporary, storage)
+            _write_file(storage, temporary / MANIFEST, [_manifest(step, records, plan.info)])
             storage.sync_folder(temporary)
             target = folder / _free_name(step, storage.list(folder))
             storage.rename(temporary, target)
         storage.sync_folder(folder)
-    write_hint(folder, LATEST, target, storage)
-    return target
+    return Saved(target, records)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -148,20 +192,62 @@ def retire(folder: Path, keep: int, protect: Collection[str], storage: Storage =
             raise failures[0]
 
 
-def _plan(tree: Tree, info: Mapping[str, Any]) -> tuple[dict[str, Parts], dict[str, Any]]:
-    """Check everything that is to be saved; return the files' content, still unread, and the info."""
-    state, tensors = split_tree(tree)
-    plain_info = dict(info)
+@dataclass(frozen=True)
+class _Plan:
+    """The files to be written, their content still unread, and the segments that ``previous`` holds."""
+
+    info: dict[str, Any]
+    files: dict[str, Parts]
+    held: dict[str, Callable[[], Arrays]]
+    previous: Saved
+
+
+def _plan(step: int, tree: Tree, info: Mapping[str, Any], previous: Saved) -> _Plan:
+    """Check everything that is to be saved, but for segments that are there already."""
+    state, tensors, segments = split_tree(tree)
+    plan = _Plan(dict(info), {}, {}, previous)
+    with unsavable():
+        strict_json.check(plan.info, "info")
+        # With the longest records there are: nothing is left to fail once writing has begun.
+        names = (*(name + TENSORS for name in tensors), *segments, STATE)
+        _manifest(step, dict.fromkeys(names, _LONGEST_RECORD), plan.info)
+        for name, arrays in segments.items():
+            if name in previous.files:
+                plan.held[name] = arrays
+            else:
+                plan.files[name] = tensor_file(arrays())
+        plan.files.update({name + TENSORS: tensor_file(arrays) for name, arrays in tensors.items()})
+        plan.files[STATE] = [strict_json.encode(state)]
+    return plan
+
+
+def _write_files(plan: _Plan, folder: Path, storage: Storage) -> dict[str, Any]:
+    """Link and write all but the manifest; return the records for it."""
+    records: dict[str, Any] = {}
+    files = dict(plan.files)
+    # First the links: what cannot be linked may turn out unsavable, which is before the first byte then.
+    for name, arrays in plan.held.items():
+        record = plan.previous.files[name]
+        if _link(plan.previous.path / name, folder / name, record, storage):
+            records[name] = record
+        else:
+            with unsavable():
+                files[name] = tensor_file(arrays())
+    for name, parts in files.items():
+        records[name] = _write_file(storage, folder / name, parts)
+    return records
+
+
+def _link(source: Path, target: Path, record: Mapping[str, Any], storage: Storage) -> bool:
+    """Link a file that is still as long as recorded; return whether that was possible."""
     try:
-        strict_json.check(plain_info, "info")
-        # Half the bound, and nested as in the manifest: nothing is left to fail once writing has begun.
-        if len(strict_json.encode({"info": plain_info})) > strict_json.MAX_BYTES // 2:
-            raise ValueError("info is too long")
-        files: dict[str, Parts] = {name + TENSORS: tensor_file(arrays) for name, arrays in tensors.items()}
-        files[STATE] = [strict_json.encode(state)]
-    except ValueError as error:
-        raise CheckpointError(f"state that cannot be saved: {error}") from error
-    return files, plain_info
+        storage.link(source, target)
+        verify_size(target, record)
+    except (OSError, ValueError):
+        with suppress(FileNotFoundError):
+            storage.unlink(target)
+        return False
+    return True
 
 
 def _manifest(step: int, records: Mapping[str, Any], info: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -15,12 +17,15 @@ import torch
 
 from rl_training.errors import CheckpointError
 from rl_training.runtime import strict_json
+from rl_training.segment import Segment
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = ".safetensors"
 SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+# SECTION.safetensors, or with a segment's path behind the section; file systems end names at 255 bytes.
+_TENSOR_FILE = re.compile(rf"(?=.{{1,200}}\Z)({SECTION_NAME.pattern}(?:\.[a-z0-9_]{{1,64}})*)\.safetensors")
 # Exactly one spelling per (step, repeat), so that names and numbers agree.
 _STEP_NAME = re.compile(r"step-([0-9]{9}|[1-9][0-9]{9,17})(?:-([2-9]|[1-9][0-9]{1,8}))?")
 
@@ -44,6 +49,7 @@ DTYPES = {
 BLOCK_BYTES = 4 * 2**20
 
 Array: TypeAlias = torch.Tensor | npt.NDArray[Any]
+Arrays: TypeAlias = dict[str, Array]
 Tree: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
@@ -58,27 +64,45 @@ def parse_step_name(name: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2] or 1)) if match else None
 
 
+def tensor_place(name: str) -> tuple[str, ...] | None:
+    """Return the section, or the path of a segment, that a file of tensors is named after, or None."""
+    match = _TENSOR_FILE.fullmatch(name)
+    return tuple(match[1].split(".")) if match else None
+
+
+@contextmanager
+def unsavable() -> Iterator[None]:
+    """Turn a ``ValueError`` into the ``CheckpointError`` that state cannot be saved."""
+    try:
+        yield
+    except ValueError as error:
+        raise CheckpointError(f"state that cannot be saved: {error}") from error
+
+
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
     """Return the sha256 over a manifest's entries that the manifest itself carries as ``sha256``."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(strict_json.encode(content)).hexdigest()
 
 
-def split_tree(tree: Tree) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Part a tree into the content of ``state.json`` and, for sections that have any, the tensors by name."""
+def split_tree(tree: Tree) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, Callable[[], Arrays]]]:
+    """Part a tree into the content of ``state.json``, the tensors by section, and the segments.
+
+    Tensors have their paths for names. Segments go by the names of their files; what is returned for each
+    gives its tensors, or raises ``ValueError``.
+    """
     state: dict[str, Any] = {}
-    tensors: dict[str, dict[str, Array]] = {}
-    try:
+    tensors: dict[str, Arrays] = {}
+    segments: dict[str, Callable[[], Arrays]] = {}
+    with unsavable():
         for section, content in tree.items():
             if not SECTION_NAME.fullmatch(section):
                 raise ValueError(f"{section!r} is no section name ({SECTION_NAME.pattern})")
-            found: dict[str, Array] = {}
-            state[section] = _split(content, (section,), found)
+            found: Arrays = {}
+            state[section] = _split(content, (section,), found, segments)
             if found:
                 tensors[section] = found
-    except ValueError as error:
-        raise CheckpointError(f"state that cannot be saved: {error}") from error
-    return state, tensors
+    return state, tensors, segments
 
 
 def attach_tensors(section: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
@@ -111,18 +135,26 @@ def tensor_file(tensors: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
 
 def tree_digest(tree: Tree) -> str:
     """Return a sha256 over every path, dtype, shape, byte and plain value; the order of keys has no part."""
-    state, tensors = split_tree(tree)
+    state, tensors, segments = split_tree(tree)
     digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
-    for section, arrays in sorted(tensors.items()):
-        for name, array in sorted(arrays.items()):
+    with unsavable():
+        for file, arrays in segments.items():
+            tensors.setdefault(file.partition(".")[0], {}).update(arrays())
+    for section, found in sorted(tensors.items()):
+        for name, array in sorted(found.items()):
             digest.update(json.dumps([section, name, *_kind(array)]).encode())
             for block in _blocks(array):
                 digest.update(block)
     return digest.hexdigest()
 
 
-def _split(node: Mapping[Any, Any], path: tuple[str, ...], tensors: dict[str, Array]) -> dict[str, Any]:
-    """Return ``node`` without its tensors, which are added to ``tensors``; every dict of the tree stays."""
+def _split(
+    node: Mapping[Any, Any],
+    path: tuple[str, ...],
+    tensors: Arrays,
+    segments: dict[str, Callable[[], Arrays]],
+) -> dict[str, Any]:
+    """Return ``node`` without its tensors and segments, which are collected; every dict of the tree stays."""
     where = "/".join(path)
     if len(path) > strict_json.MAX_DEPTH:
         raise ValueError(f"{where[:60]}: nested deeper than {strict_json.MAX_DEPTH}")
@@ -131,15 +163,32 @@ def _split(node: Mapping[Any, Any], path: tuple[str, ...], tensors: dict[str, Ar
         if type(key) is not str or not _is_utf8(key):
             raise ValueError(f"{where}: key {key!r} is not a string of valid characters")
         if isinstance(value, Mapping):
-            plain[key] = _split(value, (*path, key), tensors)
+            plain[key] = _split(value, (*path, key), tensors, segments)
         elif isinstance(value, (torch.Tensor, np.ndarray)):
             name = "/".join(map(_escape, (*path[1:], key)))
             _check_array(value, name, f"{where}/{key}")
             tensors[name] = value
+        elif isinstance(value, Segment):
+            segments[_segment_file((*path, key))] = partial(_segment_arrays, value, (*path, key))
+            plain[key] = {}
         else:
             strict_json.check(value, f"{where}/{key}", len(path))
             plain[key] = value
     return plain
+
+
+def _segment_file(path: tuple[str, ...]) -> str:
+    name = ".".join(path) + TENSORS
+    if tensor_place(name) != path:
+        raise ValueError(f"{'/'.join(path)}: {name!r} is no name of a checkpoint file")
+    return name
+
+
+def _segment_arrays(segment: Segment, path: tuple[str, ...]) -> Arrays:
+    found: Arrays = {}
+    for key in _split(segment.arrays(), path, found, {}):
+        raise ValueError(f"{'/'.join(path)}: a segment holds arrays only, not {key!r}")
+    return found
 
 
 def _check_array(array: Array, name: str, where: str) -> None:

@@ -6,9 +6,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,10 +23,10 @@ from rl_training.runtime.checkpoint_format import (
     MANIFEST,
     SECTION_NAME,
     STATE,
-    TENSORS,
     attach_tensors,
     manifest_digest,
     parse_step_name,
+    tensor_place,
 )
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -34,12 +34,16 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One verified checkpoint; its tensors are on the CPU and mapped copy-on-write from its files."""
+    """One verified checkpoint; its tensors are on the CPU and mapped copy-on-write from its files.
+
+    ``files`` has the size and the sha256 of each file, and is empty if the tree is not what they hold.
+    """
 
     path: Path
     step: int
     tree: dict[str, dict[str, Any]]
     info: dict[str, Any]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 MIGRATIONS: dict[int, Callable[[Checkpoint], Checkpoint]] = {}
@@ -54,7 +58,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         manifest = _read_manifest(path / MANIFEST)
         _check_names(path.name, manifest, names)
     # All sizes before the first hash: cheap refusals first.
-    for verify in (_verify_size, _verify_hash):
+    for verify in (verify_size, _verify_hash):
         for name, record in manifest["files"].items():
             with blamed_on(path / name):
                 verify(path / name, record)
@@ -63,11 +67,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name in manifest["files"]:
         if name != STATE:
             with blamed_on(path / name):
-                attach_tensors(_section(tree, name), _read_tensors(path / name))
-    checkpoint = Checkpoint(path, manifest["step"], tree, manifest["info"])
+                _attach(tree, name, _read_tensors(path / name))
+    checkpoint = Checkpoint(path, manifest["step"], tree, manifest["info"], manifest["files"])
     with blamed_on(path):
         for version in range(manifest["format_version"], FORMAT_VERSION):
-            checkpoint = MIGRATIONS[version](checkpoint)
+            # The files no longer hold what the tree does.
+            checkpoint = replace(MIGRATIONS[version](checkpoint), files={})
     return checkpoint
 
 
@@ -76,6 +81,14 @@ def open_plain(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise ValueError("not a regular file")
     return open(path, "rb", opener=_open_no_follow)
+
+
+def verify_size(path: Path, record: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` or ``OSError`` unless ``path`` is a regular file of the recorded size."""
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if size != record["size"]:
+        raise ValueError(f"{size} bytes, but the manifest says {record['size']}")
 
 
 @contextmanager
@@ -137,7 +150,7 @@ def _check_names(folder: str, manifest: dict[str, Any], present: set[str]) -> No
     if not isinstance(files, dict) or STATE not in files:
         raise ValueError(f"files does not list {STATE}")
     for name, record in files.items():
-        if name != STATE and not (name.endswith(TENSORS) and SECTION_NAME.fullmatch(name[: -len(TENSORS)])):
+        if name != STATE and tensor_place(name) is None:
             raise ValueError(f"{name[:80]!r} is no name of a checkpoint file")
         _check_record(name, record)
     for name in sorted(present ^ {MANIFEST, *files}):
@@ -151,13 +164,6 @@ def _check_record(name: str, record: Any) -> None:
         raise ValueError(f"the size of {name} is not a whole number")
     if not isinstance(record["sha256"], str) or not _SHA256.fullmatch(record["sha256"]):
         raise ValueError(f"the sha256 of {name} is malformed")
-
-
-def _verify_size(path: Path, record: dict[str, Any]) -> None:
-    with open_plain(path) as file:
-        size = os.fstat(file.fileno()).st_size
-    if size != record["size"]:
-        raise ValueError(f"{size} bytes, but the manifest says {record['size']}")
 
 
 def _verify_hash(path: Path, record: dict[str, Any]) -> None:
@@ -179,11 +185,16 @@ def _read_state(path: Path) -> dict[str, dict[str, Any]]:
     return state
 
 
-def _section(tree: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    section = name.removesuffix(TENSORS)
+def _attach(tree: dict[str, dict[str, Any]], name: str, tensors: dict[str, torch.Tensor]) -> None:
+    """Put the tensors of a file into the tree; those of a segment have to lie in its place."""
+    section, *segment = tensor_place(name) or ("",)
     if section not in tree:
         raise ValueError(f"{STATE} has no section {section}")
-    return tree[section]
+    inside = "".join(f"{key}/" for key in segment)
+    for tensor in tensors:
+        if not tensor.startswith(inside):
+            raise ValueError(f"tensor {tensor!r} belongs to another file")
+    attach_tensors(tree[section], tensors)
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:

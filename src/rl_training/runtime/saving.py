@@ -12,11 +12,11 @@ from rl_training.errors import StorageError
 from rl_training.runtime.checkpoint import (
     LATEST,
     Checkpoint,
+    Saved,
     SaveFailed,
-    list_checkpoints,
     read_hint,
     retire,
-    save_checkpoint,
+    write_checkpoint,
     write_hint,
 )
 from rl_training.runtime.checkpoint_format import Tree, step_name
@@ -34,11 +34,16 @@ class Saver:
         self.folder = folder
         self._keep = keep
         self._failed = 0
+        self._previous: Saved | None = None
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Let the next save link the segments of a checkpoint whose state the run has just taken over."""
+        self._previous = Saved(checkpoint.path.absolute(), checkpoint.files)
 
     def save(self, step: int, state: Callable[[], tuple[Tree, dict[str, Any]]], *, best: bool) -> Path | None:
         """Save the tree and the info that ``state`` gives; return where, or none if the disk refused."""
         try:
-            path = self._save(step, *state())
+            saved = write_checkpoint(self.folder, step, *state(), previous=self._previous)
         except (SaveFailed, OSError) as error:
             self._failed += 1
             if self._failed >= MAX_FAILED_SAVES:
@@ -48,10 +53,12 @@ class Saver:
             notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
             return None
         self._failed = 0
+        self._previous = saved
+        self.name(LATEST, saved.path)
         if best:
-            self.name("best", path)
-        self._retire(path)
-        return path
+            self.name("best", saved.path)
+        self._retire(saved.path)
+        return saved.path
 
     def name(self, hint: str, path: Path) -> None:
         """Let ``best`` or ``latest`` point at a checkpoint; a failure costs a warning only."""
@@ -59,18 +66,6 @@ class Saver:
             write_hint(self.folder, hint, path)
         except SaveFailed as error:
             notice(f"warning: {error}; {path.name} itself is saved")
-
-    def _save(self, step: int, tree: Tree, info: dict[str, Any]) -> Path:
-        before = set(list_checkpoints(self.folder))
-        try:
-            return save_checkpoint(self.folder, step, tree, info)
-        except SaveFailed as error:
-            # The hint comes last: if only that failed, the checkpoint itself is complete.
-            new = [path for path in list_checkpoints(self.folder) if path not in before]
-            if not new or not str(error).startswith(f"{self.folder / LATEST}: "):
-                raise
-            notice(f"warning: {error}; {new[0].name} itself is saved")
-            return new[0]
 
     def _retire(self, newest: Path) -> None:
         best = read_hint(self.folder, "best")

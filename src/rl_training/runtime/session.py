@@ -145,6 +145,7 @@ class Session:
             notice(
                 f"warning: saved state of callbacks that are not given: {', '.join(sorted(saved_callbacks))}"
             )
+        self._saver.go_on_from(checkpoint)
         if checkpoint.path.absolute().parent == self.folder.checkpoints:
             self._recognise(checkpoint.path)
         return restored

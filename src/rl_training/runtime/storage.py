@@ -28,6 +28,9 @@ class Storage(Protocol):
     def sync_folder(self, path: Path) -> None:
         """Return once the folder's entries are on the disk."""
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give the file ``source`` a second name, which must not exist; symlinks are not followed."""
+
     def rename(self, source: Path, target: Path) -> None:
         """Give ``source`` a new name in one step; a file of that name is replaced."""
 
@@ -71,6 +74,10 @@ class DiskStorage:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Make a hard link within one file system."""
+        os.link(source, target, follow_symlinks=False)
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename atomically within one file system."""
