@@ -33,10 +33,10 @@ def main() -> None:
     args = parser.parse_args()
 
     # Pendulum-v1 rendered to 48 x 48 pixels, three frames stacked, every action done twice.
-    config = load_config("drqv2/pendulum_pixels")
+    config = load_config("drqv2/pendulum_pixels", {"evaluation.final_episodes": 0})
     print("observations:", make_env(config.env).observation_space)
 
-    agent = DrQv2(config="drqv2/pendulum_pixels", seed=args.seed, run_dir=args.run_dir)
+    agent = DrQv2(config=config.model_dump(mode="json"), seed=args.seed, run_dir=args.run_dir)
     agent.learn(args.total_timesteps)
 
     result = agent.evaluate(args.episodes)

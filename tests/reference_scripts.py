@@ -9,11 +9,11 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run_script(algo: str, folder: Path) -> str:
+def run_script(algo: str, folder: Path, env: str = "cartpole", steps: int = 1500) -> str:
     """Run the script of an algorithm briefly in ``folder``, see that it trains and saves, and return what it prints."""
-    options = ["--total-timesteps", "1500", "--episodes", "3", "--run-dir", "run"]
+    options = ["--total-timesteps", str(steps), "--episodes", "3", "--run-dir", "run"]
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{algo}_cartpole_reference.py"), *options],
+        [sys.executable, str(EXAMPLES / f"{algo}_{env}_reference.py"), *options],
         cwd=folder,
         capture_output=True,
         text=True,

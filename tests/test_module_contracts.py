@@ -67,7 +67,8 @@ ALGORITHMS = sorted(registry.algorithms())
 
 
 def small_config(algo: str, **overrides: Any) -> Any:
-    name = next(name for name in packaged_configs() if name.startswith(f"{algo}/"))
+    usual = "pendulum_pixels" if algo == "drqv2" else "cartpole"
+    name = next(name for name in packaged_configs() if name.startswith(f"{algo}/{usual}"))
     small = {
         "total_timesteps": 200,
         "algo_kwargs.learning_starts": 50,
@@ -136,7 +137,7 @@ def test_save_and_load_give_the_same_actions(algo: str, tmp_path: Path) -> None:
         alone = [policy.predict(*one, reward=1.0) for one in zip(obs, states[2], strict=True)]
         states[2] = [state for _, state in alone]
         assert np.array_equal(actions, same)
-        assert np.array_equal(actions, np.stack([action for action, _ in alone]))
+        assert np.allclose(actions, np.stack([action for action, _ in alone]), rtol=0, atol=1e-5)
     # After so little training, a memory tells more about what was seen than actions do.
     told = actions if states[0] is None else states[0]["hidden"].reshape(64, -1)
     assert len(np.unique(told, axis=0)) > 1

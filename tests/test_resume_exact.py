@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from children import Child
+from image_envs import FRAMES
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
 from rl_training.runtime import workflows
@@ -215,6 +216,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert outcome(tmp_path / "run") == straight
 
 
+FROM_PIXELS = {"learning_starts": 100, "batch_size": 8, "shift_pad": 1, "feature_dim": 4, "train_freq": 4}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "prioritized_dqn": {"algo": "prioritized_dqn"},
     "c51": {"algo": "c51", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
@@ -225,6 +227,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "drqn": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__core_size": 8},
     "drqn, gru": {"algo": "drqn", "algo_kwargs__core": "gru", "algo_kwargs__core_layers": 2},
     "r2d2": {"algo": "r2d2", "algo_kwargs__sequence_length": 8, "algo_kwargs__burn_in": 3},
+    "drqv2": {
+        "algo": "drqv2",
+        "env__id": "image_envs:Track",
+        "env__wrappers": [FRAMES],
+        "algo_kwargs": {**FROM_PIXELS, "policy_delay": 2, "buffer_size": 640},
+    },
 }
 
 
@@ -259,6 +267,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "normalized obs": {"network__normalize_obs": True},
     "dueling": {"algo_kwargs__dueling": True, "algo_kwargs__tau": 0.1},
     "memory": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__prev_reward": True},
+    "pixels": {
+        "algo": "drqv2",
+        "env__id": "Pendulum-v1",
+        "env__kwargs": {"render_mode": "rgb_array"},
+        "env__wrappers": [
+            {"id": "rl_training.envs.pixels:ActionRepeat", "kwargs": {"repeat": 2}},
+            {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 20}},
+            FRAMES,
+        ],
+        "algo_kwargs": {**FROM_PIXELS, "buffer_size": 300},
+    },
     "overlapping sequences": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__burn_in": 4},
 }
 

@@ -15,7 +15,8 @@ from rl_training.errors import CheckpointError, EnvError
 from rl_training.segment import Segment
 from rl_training.spaces import Array
 
-MAX_SEGMENT = 1024
+MAX_SEGMENT = 256
+"""Frames: enough for few files, and few enough for what is not complete to be cheap to save."""
 _STEP, _ENDED, _TERMINATED = 1, 2, 4
 
 
