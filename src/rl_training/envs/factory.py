@@ -13,6 +13,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
+from rl_training.envs import dm_control
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -114,6 +115,9 @@ def _maker(env_id: str) -> EnvFactory:
         if name not in gym.registry:
             return resolve(env_id, "env.id")  # type: ignore[no-any-return]
         env_id = name
+    elif env_id.startswith(dm_control.PREFIX):
+        dm_control.load(env_id)
+        return functools.partial(dm_control.make, _lean(env_id))
     else:
         _import_by_prefix(env_id)
     return functools.partial(gym.make, _lean(env_id), disable_env_checker=True)
@@ -130,7 +134,7 @@ def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
     return dataclasses.replace(spec, order_enforce=False)
 
 
-_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "dm_control/": "shimmy", "MinAtar/": "minatar.gym"}
+_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "MinAtar/": "minatar.gym"}
 
 
 def _import_by_prefix(env_id: str) -> None:
