@@ -18,16 +18,16 @@ def load(env_id: str) -> None:
     """Import the suite, which makes its ids known; on a machine without a display it then renders by EGL."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("MUJOCO_GL", "egl")
-    for package in ("dm_control", "shimmy"):  # Shimmy alone would not say that the other is missing
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"env.id: '{env_id}' needs the package '{error.name}': "
-                "install this package with its extra, '.[dm-control]'"
-            ) from None
-        except Exception as error:  # no EGL, an unknown MUJOCO_GL, ...
-            raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
+    try:
+        importlib.import_module("dm_control")  # Shimmy would not say that it is missing
+        importlib.import_module("shimmy")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"env.id: '{env_id}' needs the package '{error.name}': "
+            "install this package with its extra, '.[dm-control]'"
+        ) from None
+    except Exception as error:  # no EGL, an unknown MUJOCO_GL, ...
+        raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
 
 
 def make(spec: Any, **kwargs: Any) -> gym.Env[Any, Any]:

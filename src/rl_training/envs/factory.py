@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,6 +86,42 @@ def make_vector_env(
     if config.vectorization == "subprocess":
         return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)
     return SyncVectorEnv(fns)
+
+
+def rendering(config: EnvConfig, factory: EnvFactory | None = None) -> EnvConfig:
+    """Return the config of the same environments when they render images, or refuse those that do not.
+
+    What takes no ``render_mode`` may still render images by itself.
+    """
+    kwargs = dict(config.kwargs)
+    if _takes(factory or _maker(config.id), "render_mode"):
+        kwargs["render_mode"] = "rgb_array"
+    drawn = config.model_copy(update={"kwargs": kwargs})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's about the render mode: ours is an error
+            env = make_env(drawn, factory)
+    except ConfigError as error:
+        if "keyword argument 'render_mode'" in str(error):
+            raise _not_drawn(config.id) from error
+        raise
+    mode = env.render_mode
+    env.close()
+    if mode != "rgb_array":
+        raise _not_drawn(config.id)
+    return drawn
+
+
+def _takes(make: EnvFactory, name: str) -> bool:
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a callable that does not tell
+        return False
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _not_drawn(env_id: str) -> ConfigError:
+    return ConfigError(f"env: '{env_id}' cannot be filmed: it has no render_mode 'rgb_array'")
 
 
 def _journaled(config: EnvConfig, seeds: EpisodeSeeds, factory: EnvFactory | None) -> gym.Env[Any, Any]:
