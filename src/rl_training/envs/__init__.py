@@ -7,4 +7,12 @@ from rl_training.envs.spaces import describe_spaces
 
 register()
 
-__all__ = ["EnvFactory", "JournaledEnv", "describe_spaces", "make_env", "make_vector_env", "rendering", "resolve"]
+__all__ = [
+    "EnvFactory",
+    "JournaledEnv",
+    "describe_spaces",
+    "make_env",
+    "make_vector_env",
+    "rendering",
+    "resolve",
+]
