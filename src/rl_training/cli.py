@@ -93,13 +93,27 @@ def evaluate(
     episodes: Annotated[int | None, typer.Option(min=1, help="Default: as at the end of training.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Other episodes than those of training.")] = None,
     best: BestOption = False,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE.mp4", help="Also write a video of the first episodes.")
+    ] = None,
+    video_episodes: Annotated[
+        int | None, typer.Option(min=1, help="How many episodes are in the video.", show_default="1")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate an agent greedily."""
     path, _ = _run_path(run, checkpoint, None)
+    if video is not None:
+        from rl_training.runtime.mp4 import check_target
+
+        check_target(video)
+    elif video_episodes is not None:
+        raise ConfigError("--video-episodes: goes with --video FILE.mp4 only")
     from rl_training.experiment import registry
 
-    result = registry.evaluate(path, episodes, best=best, seed=seed)
+    result = registry.evaluate(
+        path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1
+    )
     if as_json:
         values = {
             "mean": result.mean,
@@ -107,12 +121,15 @@ def evaluate(
             "returns": result.returns,
             "lengths": result.lengths,
         }
-        print(json.dumps({"episodes": len(result.returns), **values}))
+        where = {} if video is None else {"video": str(video)}
+        print(json.dumps({"episodes": len(result.returns), **values, **where}))
         return
     low, high = min(result.returns), max(result.returns)
     print(
         f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}"
     )
+    if video is not None:
+        print(f"Video   {_short(video)}")
 
 
 @app.command()

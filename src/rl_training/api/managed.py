@@ -21,7 +21,7 @@ from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.folder import new_run_path
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.session import Session, TrainResult
-from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
+from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
 
 A = TypeVar("A", bound="ManagedAlgorithm")
 _UNFINISHED = "learn() did not come to its end: agent.resume() goes on with it"
@@ -124,6 +124,12 @@ class ManagedAlgorithm:
         policy = self._trained_policy
         assert self._config is not None
         return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env)
+
+    def record(self, path: str | Path, episodes: int = 1, *, seed: int | None = None) -> Evaluation:
+        """Write an MP4 video of the first evaluation episodes, those of ``evaluate``, and return how they went."""
+        policy = self._trained_policy
+        assert self._config is not None
+        return record_policy(policy, self._config, Path(path), episodes, seed=seed, env=self._env)
 
     def save(self, path: str | Path) -> Path:
         """Copy the newest checkpoint, which holds all state, to a new folder ``path``."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
+from rl_training.envs import dm_control
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -85,6 +88,42 @@ def make_vector_env(
     return SyncVectorEnv(fns)
 
 
+def rendering(config: EnvConfig, factory: EnvFactory | None = None) -> EnvConfig:
+    """Return the config of the same environments when they render images, or refuse those that do not.
+
+    What takes no ``render_mode`` may still render images by itself.
+    """
+    kwargs = dict(config.kwargs)
+    if _takes(factory or _maker(config.id), "render_mode"):
+        kwargs["render_mode"] = "rgb_array"
+    drawn = config.model_copy(update={"kwargs": kwargs})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's about the render mode: ours is an error
+            env = make_env(drawn, factory)
+    except ConfigError as error:
+        if "keyword argument 'render_mode'" in str(error):
+            raise _not_drawn(config.id) from error
+        raise
+    mode = env.render_mode
+    env.close()
+    if mode != "rgb_array":
+        raise _not_drawn(config.id)
+    return drawn
+
+
+def _takes(make: EnvFactory, name: str) -> bool:
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a callable that does not tell
+        return False
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _not_drawn(env_id: str) -> ConfigError:
+    return ConfigError(f"env: '{env_id}' cannot be filmed: it has no render_mode 'rgb_array'")
+
+
 def _journaled(config: EnvConfig, seeds: EpisodeSeeds, factory: EnvFactory | None) -> gym.Env[Any, Any]:
     return JournaledEnv(make_env(config, factory), seeds)
 
@@ -114,6 +153,9 @@ def _maker(env_id: str) -> EnvFactory:
         if name not in gym.registry:
             return resolve(env_id, "env.id")  # type: ignore[no-any-return]
         env_id = name
+    elif env_id.startswith(dm_control.PREFIX):
+        dm_control.load(env_id)
+        return functools.partial(dm_control.make, _lean(env_id))
     else:
         _import_by_prefix(env_id)
     return functools.partial(gym.make, _lean(env_id), disable_env_checker=True)
@@ -130,7 +172,7 @@ def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
     return dataclasses.replace(spec, order_enforce=False)
 
 
-_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "dm_control/": "shimmy", "MinAtar/": "minatar.gym"}
+_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "MinAtar/": "minatar.gym"}
 
 
 def _import_by_prefix(env_id: str) -> None:

@@ -91,12 +91,20 @@ def resume(path: str | Path, **options: Any) -> TrainResult:
 
 
 def evaluate(
-    path: str | Path, episodes: int | None = None, *, best: bool = False, seed: int | None = None
+    path: str | Path,
+    episodes: int | None = None,
+    *,
+    best: bool = False,
+    seed: int | None = None,
+    video: Path | None = None,
+    video_episodes: int = 1,
 ) -> Evaluation:
-    """Evaluate a run or a checkpoint."""
-    from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy
+    """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes."""
+    from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
 
     policy, config = load_policy(load_checkpoint(Path(path), best=best), get)
+    if video is not None:
+        record_policy(policy, config, video, video_episodes, seed=seed)
     count = (
         episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
     )

@@ -11,6 +11,7 @@ from rl_training.algorithms.protocol import Algorithm
 from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
 from rl_training.data.transitions import Carry, carry_on
 from rl_training.envs import EnvFactory, make_vector_env
+from rl_training.envs.factory import VectorEnv
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import EnvError
 from rl_training.runtime.policy import decide
@@ -65,15 +66,17 @@ def evaluate(
     episodes: int,
     factory: EnvFactory | None = None,
     stop: Callable[[], bool] = lambda: False,
+    watch: Callable[[VectorEnv], None] | None = None,
 ) -> Evaluation:
     """Play the first ``episodes`` episodes of the evaluation stream greedily.
 
     The episodes are fixed by ``options.seed`` alone, so two evaluations of one policy are equal, and two
     policies are compared on the same episodes. Episode k is played by environment k modulo their number.
-    Once ``stop`` returns true, ``Abandoned`` is raised.
+    Once ``stop`` returns true, ``Abandoned`` is raised. ``watch`` is shown the environments after their reset and
+    after every step.
     """
     try:
-        return _play(algorithm, _evaluation_env(env), actions, options, episodes, factory, stop)
+        return _play(algorithm, _evaluation_env(env), actions, options, episodes, factory, stop, watch)
     except EnvError as error:
         raise EvaluationError(str(error), details=error.details) from error
 
@@ -94,6 +97,7 @@ def _play(
     episodes: int,
     factory: EnvFactory | None,
     stop: Callable[[], bool],
+    watch: Callable[[VectorEnv], None] | None,
 ) -> Evaluation:
     count = min(options.num_envs, episodes)
     root = seed_sequence(options.seed, "evaluation")
@@ -104,6 +108,8 @@ def _play(
     try:
         obs, infos = envs.reset()
         carry: Carry | None = None
+        if watch is not None:
+            watch(envs)
         while (playing < episodes).any():
             if stop():
                 raise Abandoned
@@ -115,6 +121,8 @@ def _play(
             returns[playing[active]] += reward[active]
             lengths[playing[active]] += 1
             playing[terminated | truncated] += count
+            if watch is not None:
+                watch(envs)
     finally:
         envs.close()
     return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))

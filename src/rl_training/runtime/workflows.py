@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.spec import AlgorithmSpec, NetworkFactory
-from rl_training.config import AlgorithmConfig, ExperimentConfig
+from rl_training.config import AlgorithmConfig, EvaluationConfig, ExperimentConfig
 from rl_training.config.loading import apply_overrides, build_config, changed_keys, read_mapping
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
@@ -27,6 +27,7 @@ from rl_training.runtime.saving import copy_run
 from rl_training.runtime.session import Session, TrainResult
 from rl_training.runtime.signals import SignalGuard
 from rl_training.runtime.streams import Streams
+from rl_training.runtime.video import record
 
 SpecLookup = Callable[[str], AlgorithmSpec]
 _FIXED = ("algo", "seed", "env", "network")
@@ -180,8 +181,26 @@ def evaluate_policy(
     env: EnvFactory | None = None,
 ) -> Evaluation:
     """Play evaluation episodes; by default the same ones as at the end of training."""
-    options = config.evaluation if seed is None else config.evaluation.model_copy(update={"seed": seed})
+    options = _evaluation_options(config, seed)
     return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env)
+
+
+def record_policy(
+    policy: Policy,
+    config: ExperimentConfig[Any],
+    path: Path,
+    episodes: int = 1,
+    *,
+    seed: int | None = None,
+    env: EnvFactory | None = None,
+) -> Evaluation:
+    """Write a video of the first evaluation episodes and return how they went."""
+    options = _evaluation_options(config, seed)
+    return record(policy.algorithm, config.env, policy.actions, options, episodes, path, env)
+
+
+def _evaluation_options(config: ExperimentConfig[Any], seed: int | None) -> EvaluationConfig:
+    return config.evaluation if seed is None else config.evaluation.model_copy(update={"seed": seed})
 
 
 def _session(
