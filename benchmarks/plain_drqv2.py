@@ -60,13 +60,13 @@ class PlainDrQv2:
         loss = functional.mse_loss(first, target) + functional.mse_loss(second, target)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         critic.step()
         encoder.step()
         still = features.detach()
         actor_loss = -torch.minimum(*network.critic(still, self.noisy(network.actor(still)))).mean()
         actor.zero_grad(set_to_none=True)
-        actor_loss.backward()
+        actor_loss.backward()  # type: ignore[no-untyped-call]
         actor.step()
         with torch.no_grad():
             for slow, fast in zip(self.target.parameters(), network.critic.parameters(), strict=True):
@@ -74,9 +74,9 @@ class PlainDrQv2:
         return float(loss.detach()), float(actor_loss.detach())
 
 
-def as_plain(module: nn.Module) -> nn.Module:
-    """Return a copy in ordinary layouts, whose activations are not in place."""
-    plain = copy.deepcopy(module).to(memory_format=torch.contiguous_format)
+def as_plain(network: Any) -> Any:
+    """Return a copy whose activations are not in place."""
+    plain = copy.deepcopy(network)
     for part in plain.modules():
         if isinstance(part, nn.ReLU):
             part.inplace = False

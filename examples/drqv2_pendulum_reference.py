@@ -45,7 +45,8 @@ def main() -> None:
     assert agent.run_dir is not None
     loaded = DrQv2.load(agent.save(agent.run_dir / "exported"))
     print(f"one episode by hand: {play(loaded):.1f}")
-    print(f"video: {loaded.record(agent.run_dir / 'episode.mp4')}")
+    filmed = loaded.record(agent.run_dir / "episode.mp4")
+    print(f"an episode that brought {filmed.mean:.1f} is in {agent.run_dir / 'episode.mp4'}")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from typing import Any, ClassVar
 
 import gymnasium as gym
 
+from rl_training.envs.headless import headless
 from rl_training.errors import ConfigError, EnvError
 
 PREFIX = "dm_control/"
@@ -16,7 +16,7 @@ PREFIX = "dm_control/"
 
 def load(env_id: str) -> None:
     """Import the suite, which makes its ids known; on a machine without a display it then renders by EGL."""
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if headless():
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         importlib.import_module("dm_control")  # Shimmy would not say that it is missing

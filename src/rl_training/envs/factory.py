@@ -15,7 +15,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
-from rl_training.envs import dm_control
+from rl_training.envs import dm_control, headless
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -50,6 +50,7 @@ def resolve(path: str, key: str) -> Any:
 def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
     """Make one bare environment: the factory or id of the config, with its wrappers."""
     kwargs: dict[str, Any] = dict(config.kwargs)
+    headless.prepare(kwargs.get("render_mode"))
     make = factory or _maker(config.id)
     try:
         env = make(**kwargs)

@@ -142,4 +142,5 @@ def _orthogonal(module: nn.Module) -> None:
     if isinstance(module, (nn.Linear, nn.Conv2d)):
         gain = nn.init.calculate_gain("relu") if isinstance(module, nn.Conv2d) else 1.0
         nn.init.orthogonal_(module.weight, gain)
+        assert module.bias is not None
         nn.init.zeros_(module.bias)

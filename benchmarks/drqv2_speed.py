@@ -1,0 +1,121 @@
+"""DrQ-v2's update at the paper's settings against the same mathematics written plainly.
+
+The plain side is ``plain_drqv2.py``: images in their ordinary layout, shifts by ``grid_sample``, autograd, one
+``torch.optim.Adam`` for each of encoder, critic and actor. Both sides start from the same weights, draw the same shifts
+and noise, and learn from the same batches; before anything is timed, their losses and weights are compared. They take
+turns in one process with two threads, so that whatever else the machine does hits both alike. Times are wall-clock
+time, the medians of the turns.
+
+Run: python benchmarks/drqv2_speed.py [--turns N] [--threads N] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from plain_drqv2 import PlainDrQv2, as_plain
+
+from rl_training.algorithms.drqv2 import DrQv2
+from rl_training.config import DrQv2Config
+from rl_training.data import Batch
+from rl_training.models.cnn import DrQv2Network
+
+STACK, ACTIONS = 3, 6
+JOBS = {"84 px, batch 256 (the paper's)": (84, 256, 1024), "48 px, batch 128": (48, 128, 256)}
+
+
+def random_batch(size: int, count: int, seed: int) -> Batch:
+    g = torch.Generator().manual_seed(seed)
+    shape = (2, count, STACK, 3, size, size)
+    images = torch.randint(0, 256, shape, generator=g, dtype=torch.uint8)
+    action = torch.rand((count, ACTIONS), generator=g) * 2 - 1
+    reward = torch.rand(count, generator=g)
+    return Batch(images[0], action, reward, torch.full((count,), 0.97), images[1])
+
+
+def both_sides(size: int, hidden: int, seed: int = 0) -> tuple[DrQv2, PlainDrQv2]:
+    torch.manual_seed(seed)
+    network = DrQv2Network((STACK, 3, size, size), ACTIONS, (hidden, hidden))
+    config = DrQv2Config(learning_starts=0)
+    plain = PlainDrQv2(as_plain(network), config, np.random.default_rng(seed), std=0.5)
+    rng = np.random.default_rng(seed)
+    ours = DrQv2(network, config, action_shape=(ACTIONS,), total_timesteps=1, rng=rng)
+    ours.std = 0.5
+    return ours, plain
+
+
+def differences(ours: DrQv2, plain: PlainDrQv2, batches: list[Batch]) -> tuple[float, float]:
+    """Update both sides; return how far their losses and their weights are apart at most, relative to their size."""
+    losses = 0.0
+    for batch in batches:
+        critic, actor = plain.update(batch)
+        metrics = ours.update(batch).metrics
+        for mine, theirs in ((metrics["critic_loss"], critic), (metrics["actor_loss"], actor)):
+            losses = max(losses, abs(float(mine) - theirs) / max(abs(theirs), 1e-3))
+    pairs = zip(ours.network.parameters(), plain.network.parameters(), strict=True)
+    weights = max(float((a - b).norm() / b.norm().clamp_min(1e-3)) for a, b in pairs)
+    return losses, weights
+
+
+def measure(name: str, turns: int) -> dict[str, Any]:
+    size, count, hidden = JOBS[name]
+    ours, plain = both_sides(size, hidden)
+    batches = [random_batch(size, count, seed) for seed in range(2)]
+    losses, weights = differences(ours, plain, batches)
+    if losses > 1e-3 or weights > 1e-2:
+        raise SystemExit(f"{name}: the two sides differ: losses by {losses:.1e}, weights by {weights:.1e}")
+    times: dict[str, list[float]] = {"ours": [], "plain": []}
+    for turn in range(turns):
+        batch = batches[turn % 2]
+        for side, update in (("ours", ours.update), ("plain", plain.update)):
+            start = perf_counter()
+            update(batch)
+            times[side].append(perf_counter() - start)
+    ratios = [b / a for a, b in zip(times["ours"], times["plain"], strict=True)]
+    quarter = max(1, turns // 4)
+    return {
+        "job": name,
+        "ours_ms": 1e3 * statistics.median(times["ours"]),
+        "plain_ms": 1e3 * statistics.median(times["plain"]),
+        "ratio": statistics.median(ratios),
+        "low": sorted(ratios)[quarter],
+        "high": sorted(ratios)[-quarter - 1],
+        "losses_differ_by": losses,
+        "weights_differ_by": weights,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    results = [measure(name, args.turns) for name in JOBS]
+    print(
+        f"{'update':32} {'ours':>10} {'plain':>10} {'ratio':>7} {'quartiles':>13}   losses, weights differ by"
+    )
+    for r in results:
+        spread = f"{r['low']:.2f} to {r['high']:.2f}"
+        apart = f"{r['losses_differ_by']:.0e}, {r['weights_differ_by']:.0e}"
+        print(
+            f"{r['job']:32} {r['ours_ms']:7.0f} ms {r['plain_ms']:7.0f} ms {r['ratio']:7.2f} {spread:>13}   {apart}"
+        )
+    print(f"{args.threads} threads, torch {torch.__version__}, {platform.machine()}")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
