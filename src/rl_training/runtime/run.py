@@ -13,6 +13,7 @@ from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.runtime.allocation import keep_freed_memory
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.metrics import Metrics
@@ -50,6 +51,8 @@ class Run:
             context = build_context(config, obs, actions, self.streams, network)
             self.experience: Experience = spec.build_experience(context)
             self.collector = Collector(envs, actions, seed_sequence(config.seed, "env"), self.timer)
+            if len(obs.shape) > 2:
+                keep_freed_memory()  # batches of images are large; after the replay, which is never freed
         except BaseException:
             envs.close()
             raise
