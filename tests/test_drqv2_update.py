@@ -196,6 +196,10 @@ def test_actions_are_bounded_and_noise_is_clipped() -> None:
         noisy = network.sample(obs, torch.randn(50, 2) * 3, clip=0.3)
         free = network.sample(obs, torch.randn(50, 2) * 3)
     assert mean.abs().max() < 1
+    with torch.no_grad():
+        for p in network.actor.head.parameters():
+            p.mul_(30)
+        assert 0.9 < network.act(obs).abs().max() <= 1
     assert ((noisy - mean).abs() <= 0.3 + 1e-6).all()
     assert (noisy.abs() <= 1).all()
     assert (free.abs() == 1).any()

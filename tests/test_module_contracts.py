@@ -71,6 +71,7 @@ def small_config(algo: str, **overrides: Any) -> Any:
     name = next(name for name in packaged_configs() if name.startswith(f"{algo}/{usual}"))
     small = {
         "total_timesteps": 200,
+        "threads": 1,
         "algo_kwargs.learning_starts": 50,
         "algo_kwargs.train_freq": 4,
         "algo_kwargs.gradient_steps": 1,

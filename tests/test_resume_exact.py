@@ -367,7 +367,7 @@ RESTORED_DIFFERENTLY = {
     ".algorithm.fractions": "drawn before every use, or constant",
     "._grad": "zeroed before every use",
     ".grad": "views of _grad",
-    ".optimizer.grads": "the same",
+    "optimizer.grads": "the same",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
     ".metrics._values": "folded into the sums by a save",
 }
