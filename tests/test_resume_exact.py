@@ -230,7 +230,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "drqv2": {
         "algo": "drqv2",
         "env__id": "image_envs:Track",
-        "env__wrappers": [FRAMES],
+        "env__wrappers": [FRAMES, {"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
         "algo_kwargs": {**FROM_PIXELS, "policy_delay": 2, "buffer_size": 640},
     },
 }
