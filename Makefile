@@ -29,6 +29,7 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/dqn_speed.py
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/drqn_speed.py
+	$(BIN)/python benchmarks/drqv2_speed.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,6 @@
 """Train DrQ-v2 to swing up a pendulum that it only sees as pixels, and film what it does.
 
-Run: python examples/drqv2_pendulum_reference.py [--total-timesteps N] [--seed N] [--run-dir DIR]
+Run: python examples/drqv2_pendulum_reference.py [--total-timesteps N] [--seed N] [--run-dir DIR] [--episodes N]
 """
 
 import argparse
@@ -34,7 +34,9 @@ def main() -> None:
 
     # Pendulum-v1 rendered to 48 x 48 pixels, three frames stacked, every action done twice.
     config = load_config("drqv2/pendulum_pixels", {"evaluation.final_episodes": 0})
-    print("observations:", make_env(config.env).observation_space)
+    env = make_env(config.env)
+    print("observations:", env.observation_space)
+    env.close()
 
     agent = DrQv2(config=config.model_dump(mode="json"), seed=args.seed, run_dir=args.run_dir)
     agent.learn(args.total_timesteps)

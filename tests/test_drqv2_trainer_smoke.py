@@ -16,7 +16,7 @@ from torch import nn
 
 from image_envs import FRAMES, Track
 from rl_training import DrQv2, load_config
-from rl_training.data.image_replay_buffer import segment_rows
+from rl_training.data.image_replay_buffer import segments_of
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.runtime.checkpoint import list_checkpoints, read_checkpoint
@@ -93,7 +93,8 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
         ({"network.normalize_obs": True}, "network.normalize_obs: images"),
         ({"network.hidden_sizes": []}, "network.hidden_sizes: "),
         ({"algo_kwargs.buffer_size": 10**9}, r"frames need .* the largest that fits is \d+"),
-        ({"algo_kwargs.buffer_size": 16, "env.num_envs": 5}, "too few for algo_kwargs.n_step_return"),
+        ({"algo_kwargs.buffer_size": 16, "env.num_envs": 4}, "stacks of 2 frames; the least is 20"),
+        ({"algo_kwargs.policy_freq": 2}, "did you mean 'policy_delay'"),
         ({"algo_kwargs.stddev_clip": 0.3}, "std_clip"),
         ({"algo_kwargs.double": True}, "algo_kwargs.double: unknown key"),
         (
@@ -106,6 +107,14 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
                 "env.wrappers": ["rl_training.envs.pixels:PixelObservation"],
             },
             "no 'rgb_array'",
+        ),
+        (
+            {
+                "env.id": "rl_training/TMaze-v0",
+                "env.kwargs": {"render_mode": "rgb_array"},
+                "env.wrappers": ["rl_training.envs.pixels:PixelObservation"],
+            },
+            "'rl_training/TMaze-v0' cannot render images: it takes no render_mode",
         ),
     ],
 )
@@ -202,7 +211,7 @@ def test_a_save_writes_what_is_new(tmp_path: Path, capacity: int) -> None:
     )
     for before, path in pairwise(saves):
         # 100 steps and the ends of their episodes, what was not complete before, headers, and the other files.
-        frames = 100 + 2 * 20 + 2 * (segment_rows(capacity // 2) + 1)
+        frames = 100 + 2 * 20 + 2 * (segments_of(capacity // 2)[0] + 1)
         assert new_bytes(path, before) < other + frames * frame + 60_000
     held = sum(file.stat().st_size for file in saves[-1].glob("replay*"))
     assert held > 1_200 * frame, "all frames are there"

@@ -226,6 +226,45 @@ def test_observations_that_are_no_stacks_are_refused() -> None:
         buffer.add(step)
 
 
+def test_what_is_refused_leaves_no_trace() -> None:
+    """The step that was refused is not in what is saved, nor those of the other environments in it."""
+    buffer, naive = filled(20)
+    steps = [len(rows) for rows in naive.steps]
+    step = naive.step(end=0.0)
+    step.next_obs = step.next_obs.copy()
+    step.next_obs[1, 0] ^= 1
+    with pytest.raises(EnvError):
+        buffer.add(step)
+    again = restored(buffer)
+    again.interrupt()
+    for env in range(2):
+        del naive.steps[env][steps[env] :]
+        naive.steps[env][-1]["truncated"] = True
+    naive.obs = [None, None]
+    again.add(naive.step(end=0.0))
+    held = every(again)
+    for env in range(2):
+        complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, 3, 0.9))]
+        count = int(again._ready[env] - again._first[env])
+        mine, held = held[:count], held[count:]
+        assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+
+
+def test_a_ring_that_holds_no_transition_is_refused() -> None:
+    for stack, n in ((4, 1), (4, 3), (1, 5)):
+        with pytest.raises(ConfigError, match=f"the least is {2 * (stack + n)}"):
+            filled(0, stack=stack, n=n, capacity=2 * (stack + n) - 2)
+        buffer, naive = filled(60, stack=stack, n=n, capacity=2 * (stack + n))
+        assert len(buffer) > 0
+        held = every(buffer)
+        for env in range(2):
+            complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, n, 0.9))]
+            count = int(buffer._ready[env] - buffer._first[env])
+            mine, held = held[:count], held[count:]
+            assert count > 0
+            assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+
+
 # Memory
 
 
@@ -237,9 +276,12 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch: pytest.Monkey
         ConfigError, match=r"algo_kwargs.buffer_size: \d+ frames need .* largest that fits is (\d+)"
     ) as e:
         ImageReplayBuffer(1_000_000, (3, 3, 84, 84), (2,))
+    assert "1000000 frames" in str(e.value)
     fits = int(str(e.value).rsplit(" ", 1)[1])
-    assert 0.9e8 / 21_300 < fits < 0.9e8 / 21_168
-    ImageReplayBuffer(fits * 94 // 100, (3, 3, 84, 84), (2,))
+    assert 0.95 * 0.9e8 / 21_300 < fits < 0.9e8 / 21_168
+    ImageReplayBuffer(fits, (3, 3, 84, 84), (2,))
+    with pytest.raises(ConfigError, match=f"largest that fits is {fits}"):
+        ImageReplayBuffer(fits + 1, (3, 3, 84, 84), (2,))
 
 
 @pytest.mark.parametrize("num_envs", [1, 8])
@@ -275,7 +317,7 @@ def as_saved(buffer: ImageReplayBuffer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 15, 16, 31, 100, 203])
-@pytest.mark.parametrize("capacity", [8, 40, 300])
+@pytest.mark.parametrize("capacity", [12, 40, 300])
 def test_a_restored_buffer_goes_on_like_the_one_that_was_saved(steps: int, capacity: int) -> None:
     buffer, naive = filled(steps, capacity=capacity)
     again = restored(buffer)
@@ -318,6 +360,7 @@ def test_damaged_states_are_refused() -> None:
     buffer, _ = filled(100)
     for damage in (
         {"capacity": 41},
+        {"segment_frames": 7},
         {"head": np.zeros(3, np.int64)},
         {"head": np.array([5, -1])},
         {"age": buffer._head + 1},

@@ -15,6 +15,7 @@ CLASSES = {
     "rainbow": "Rainbow",
     "drqn": "DRQN",
     "r2d2": "R2D2",
+    "drqv2": "DrQv2",
 }
 PROMISED = {
     "rl_training": [*CLASSES.values(), "load", "load_config", "ExperimentManager", "Callback", "__version__"],
@@ -22,6 +23,10 @@ PROMISED = {
     "rl_training.algorithms": [*CLASSES.values(), "QLearner", "dqn_loss", "UpdateResult", "AlgorithmSpec"],
     "rl_training.data": ["ReplayBuffer", "PrioritizedReplayBuffer", "RecurrentReplayBuffer", "SequenceBatch"],
     "rl_training.data.recurrent_replay_buffer": ["RecurrentReplayBuffer"],
+    "rl_training.data.image_replay_buffer": ["ImageReplayBuffer"],
+    "rl_training.algorithms.drqv2": ["DrQv2"],
+    "rl_training.models.cnn.drqv2": ["DrQv2Encoder", "DrQv2Actor", "DrQv2Critic", "DrQv2Network"],
+    "rl_training.runtime.drqv2_trainer": ["train_drqv2"],
     "rl_training.data.replay_buffer": ["ReplayBuffer"],
     "rl_training.data.prioritized_replay_buffer": ["PrioritizedReplayBuffer"],
     "rl_training.models": ["MLPQNetwork", "MLPQRQNetwork", "MLPC51QNetwork", "MLPIQNQNetwork", "NoisyLinear"],

@@ -13,7 +13,7 @@ import pytest
 
 from rl_training import load_config
 from rl_training.config import EnvConfig
-from rl_training.envs import dm_control, make_env, make_vector_env
+from rl_training.envs import dm_control, headless, make_env, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.pixels import ActionRepeat, PixelObservation
 from rl_training.errors import ConfigError, EnvError
@@ -333,13 +333,13 @@ def test_a_suite_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_a_display_mujoco_renders_by_egl(
     given: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER", "SDL_NO_SIGNAL_HANDLERS"):
         monkeypatch.setenv(name, "")  # so that it is as before at the end, whatever is set below
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(dm_control.importlib, "import_module", lambda name: None)
-    monkeypatch.setattr(dm_control.sys, "platform", "linux")
+    monkeypatch.setattr(headless.sys, "platform", "linux")
     dm_control.load("dm_control/x")
     assert os.environ.get("MUJOCO_GL") == expected
 

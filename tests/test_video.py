@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import rl_training
+from children import Child
 from rl_training import DQN
+from rl_training.cli import main
 from rl_training.config import EnvConfig
 from rl_training.envs import rendering
 from rl_training.errors import ConfigError, EnvError, StorageError
@@ -183,11 +187,16 @@ def test_a_frame_is_what_the_environment_draws(cartpole: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_can_be_filmed(algo: str, tmp_path: Path) -> None:
-    config = small_config(algo, **{"env": {"id": "rl_training/CartPoleNoVelocity-v0"}})
+    discrete = "discrete" in registry.get(algo).action_kinds
+    env = {"env": {"id": "rl_training/CartPoleNoVelocity-v0"}} if discrete else {}
+    config = small_config(algo, **env)
     result = registry.train(config, run_dir=tmp_path / "run", console=False)
     agent = rl_training.load(result.run_dir)
     played = agent.record(tmp_path / "film.mp4", 2)
-    assert played == agent.evaluate(2)  # with the memory, if there is one
+    evaluated = agent.evaluate(2)  # with the memory, if there is one
+    assert played.lengths == evaluated.lengths
+    # Two environments at once round differently than one.
+    assert played.returns == pytest.approx(evaluated.returns, rel=0.0 if discrete else 1e-6)
     assert len(read(tmp_path / "film.mp4")[1]) == sum(played.lengths) + 2
 
 
@@ -422,3 +431,35 @@ def test_a_video_without_a_frame_is_none(tmp_path: Path) -> None:
 )
 def test_the_speed_is_one_that_can_be_shown(given: Any, fps: float) -> None:
     assert frame_rate(given) == fps
+
+
+def test_without_ffmpeg_there_is_one_line(
+    cartpole: Path, tmp_path: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "nowhere"))
+    done = cli("eval", cartpole, "--episodes", "1", "--video", tmp_path / "film.mp4")
+    assert done.code != 0
+    assert len(done.err.strip().splitlines()) == 1
+    assert "film.mp4: not written: no ffmpeg" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("video", [False, True])
+def test_an_evaluation_that_renders_can_be_ended(tmp_path: Path, video: bool) -> None:
+    """SDL would take SIGTERM for a window that is closed."""
+    pixels = {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 20}}
+    env = {"id": "Pendulum-v1", "kwargs": {"render_mode": "rgb_array"}, "wrappers": [pixels]}
+    config = small_config("drqv2", env=env, **{"evaluation.num_envs": 1, "total_timesteps": 60})
+    result = registry.train(config, run_dir=tmp_path / "run", console=False)
+    words = ["eval", result.run_dir, "--episodes", "500"]
+    words += ["--video", tmp_path / "film.mp4", "--video-episodes", "500"] if video else []
+
+    def run() -> None:
+        os.environ.pop("SDL_NO_SIGNAL_HANDLERS", None)
+        sys.argv = ["rl-training", *map(str, words)]
+        main()
+
+    child = Child(tmp_path, run)
+    time.sleep(3.0)
+    child.send(signal.SIGTERM)
+    assert child.wait(10.0) == -signal.SIGTERM

@@ -35,14 +35,13 @@ class DrQv2:
         config: DrQv2Config,
         *,
         action_shape: tuple[int, ...],
-        total_timesteps: int,
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
         self.config, self.device = config, torch.device(device)
         self.network = network.to(self.device)
         self.target = copy.deepcopy(network.critic).requires_grad_(False)
-        self._action_shape, self._total, self._rng = action_shape, total_timesteps, rng
+        self._action_shape, self._rng = action_shape, rng
         # Adam treats every number by itself, so that one of them over two parts is the same as one for each.
         learned = nn.ModuleList([network.encoder, network.critic])
         options = {"lr": config.learning_rate, "eps": config.adam_eps, "max_grad_norm": config.max_grad_norm}

@@ -206,7 +206,6 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
         network,
         options,
         action_shape=context.actions.shape,
-        total_timesteps=context.config.total_timesteps,
         rng=context.stream("exploration"),
         device=context.device,
     )
@@ -214,6 +213,8 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
 
 def _require_images(context: BuildContext) -> None:
     """Refuse observations that are not channel-first ``uint8`` images, or stacks of them."""
+    from rl_training.models.cnn.drqv2 import MIN_SIZE
+
     obs, algo = context.obs, context.config.algo
     wrapper = "rl_training.envs.pixels:PixelObservation"
     if len(obs.shape) not in (3, 4):
@@ -228,10 +229,9 @@ def _require_images(context: BuildContext) -> None:
             f"env: observations of shape {obs.shape} look channel-last; {algo} takes channel-first images, as the "
             f"wrapper {wrapper} gives them"
         )
-    if min(obs.shape[-2:]) < 15 and context.network is None:
-        raise ConfigError(
-            f"env: images of {obs.shape[-2]} x {obs.shape[-1]} are too small for {algo}: 15 x 15 at least"
-        )
+    if min(obs.shape[-2:]) < MIN_SIZE and context.network is None:
+        size = f"{obs.shape[-2]} x {obs.shape[-1]}"
+        raise ConfigError(f"env: images of {size} are too small for {algo}: {MIN_SIZE} x {MIN_SIZE} at least")
 
 
 def image_experience(context: BuildContext) -> SequenceExperience:

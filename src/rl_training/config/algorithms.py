@@ -351,13 +351,3 @@ class DrQv2Config(ReplayConfig):
     """Size of what actor and critic make of the encoder's features."""
     encoder_dim: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1_000_000)] = 1_024
     """Features that an own encoder (``network.factory``) is asked for; the built-in one has as many as it has."""
-
-    def check(self, experiment: ExperimentConfig[Any]) -> None:
-        """Refuse a replay that does not hold the steps of one return."""
-        super().check(experiment)
-        share = self.buffer_size // experiment.env.num_envs
-        if share <= self.n_step_return:
-            raise ValueError(
-                f"algo_kwargs.buffer_size: {self.buffer_size} leaves each of {experiment.env.num_envs} environments "
-                f"{share} frames, too few for algo_kwargs.n_step_return={self.n_step_return}"
-            )

@@ -177,7 +177,7 @@ def _hint(loc: list[str], model: type[BaseModel], config_class: type[AlgorithmCo
     name, parents = loc[-1], loc[:-1]
     if not parents and name in _TOP_LEVEL_HINTS:
         return f"; did you mean '{_TOP_LEVEL_HINTS[name]}'?"
-    if parents == ["algo_kwargs"] and name in config_class.aliases:
+    if parents == ["algo_kwargs"] and config_class.aliases.get(name) in config_class.model_fields:
         return f"; did you mean '{config_class.aliases[name]}'?"
     section: Any = model
     for part in parents:

@@ -11,7 +11,7 @@ import torch
 
 from rl_training.data.memory import require_memory
 from rl_training.data.transitions import Batch, Transitions
-from rl_training.errors import CheckpointError, EnvError
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.segment import Segment
 from rl_training.spaces import Array
 
@@ -20,9 +20,13 @@ MAX_SEGMENT = 256
 _STEP, _ENDED, _TERMINATED = 1, 2, 4
 
 
-def segment_rows(share: int) -> int:
-    """Return into portions of how many frames the share of one environment is cut."""
-    return max(1, min(share // 64, MAX_SEGMENT))
+def segments_of(share: int) -> tuple[int, int]:
+    """Return in portions of how many frames the share of one environment is kept, and in how many of them.
+
+    There is one more than what is asked for, because that which is written to is not full.
+    """
+    rows = max(1, min(share // 64, MAX_SEGMENT))
+    return rows, ceil(share / rows) + 1
 
 
 class ImageReplayBuffer:
@@ -51,10 +55,6 @@ class ImageReplayBuffer:
     ) -> None:
         if len(obs_shape) not in (3, 4):
             raise ValueError(f"observations [C, H, W] or [K, C, H, W] expected, got {obs_shape}")
-        if capacity < num_envs:
-            raise ValueError(
-                f"capacity {capacity} is less than one frame for each of {num_envs} environments"
-            )
         frame = obs_shape[-3:]
         row = np.dtype(
             [
@@ -64,18 +64,24 @@ class ImageReplayBuffer:
                 ("flags", np.uint8),
             ]
         )
+        self.stack = 1 if len(obs_shape) == 3 else obs_shape[0]
         share = ceil(capacity / num_envs)
-        self._segment = segment_rows(share)
-        # One segment more than what is asked for, because that which is written to is not full.
-        self._slots = ceil(share / self._segment) + 1
+        if share < n_step + self.stack:
+            raise ConfigError(
+                f"algo_kwargs.buffer_size: {capacity} for {num_envs} environments is too little for returns of "
+                f"{n_step} steps and stacks of {self.stack} frames; the least is {num_envs * (n_step + self.stack)}"
+            )
+        self._segment, self._slots = segments_of(share)
         self._ring = self._slots * self._segment
         self.bytes_per_frame = prod(frame) + row.itemsize + 8
-        require_memory(num_envs * self._ring, self.bytes_per_frame, "algo_kwargs.buffer_size", "frames")
-        self.capacity, self.num_envs, self.stack = (
+        require_memory(
             capacity,
-            num_envs,
-            1 if len(obs_shape) == 3 else obs_shape[0],
+            self.bytes_per_frame,
+            "algo_kwargs.buffer_size",
+            "frames",
+            lambda frames: num_envs * prod(segments_of(ceil(frames / num_envs))),
         )
+        self.capacity, self.num_envs = capacity, num_envs
         self.n_step, self.gamma = n_step, gamma
         self.device = torch.device(device)
         self._obs_shape = obs_shape
@@ -102,16 +108,18 @@ class ImageReplayBuffer:
     def add(self, step: Transitions) -> None:
         """Take one step of the environments."""
         ended = step.terminated | step.truncated
-        for i, env in enumerate(step.env_ids.tolist()):
-            obs, next_obs = step.obs[i], step.next_obs[i]
+        envs = step.env_ids.tolist()
+        for i, env in enumerate(envs):  # all of them before the first is written
+            self._check_stacks(env, step.obs[i], step.next_obs[i])
+        for i, env in enumerate(envs):
             head, age = int(self._head[env]), int(self._age[env])
             if age == 0:
-                self._write_frame(env, head, self._newest_of_first(obs, env), 0)
+                self._write_frame(env, head, self._newest(step.obs[i]), 0)
             here = head % self._ring
             row = self._rows[env, here]
             row["action"], row["reward"] = step.action[i], step.reward[i]
             row["flags"] = _STEP | _ENDED * bool(ended[i]) | _TERMINATED * bool(step.terminated[i])
-            self._write_frame(env, head + 1, self._newest(obs, next_obs, env), age + 1)
+            self._write_frame(env, head + 1, self._newest(step.next_obs[i]), age + 1)
             made = int(self._made[env])
             self._heads[env, made % self._ring] = head
             self._head[env], self._age[env], self._made[env] = head + 1, age + 1, made + 1
@@ -152,27 +160,24 @@ class ImageReplayBuffer:
         self._first[env] += int(np.searchsorted(needed, oldest))  # in order, as the steps are
         self._ready[env] = max(self._ready[env], self._first[env])
 
-    def _newest_of_first(self, obs: Array, env: int) -> Array:
+    def _newest(self, obs: Array) -> Array:
+        frame: Array = obs if len(self._obs_shape) == 3 else obs[-1]
+        return frame
+
+    def _check_stacks(self, env: int, obs: Array, next_obs: Array) -> None:
+        """Refuse observations that could not be put together again from their newest frames."""
         if len(self._obs_shape) == 3:
-            return obs
-        newest: Array = obs[-1]
-        if not all(np.array_equal(frame, newest) for frame in obs[:-1]):
+            return
+        if self._age[env] == 0 and not all(np.array_equal(frame, obs[-1]) for frame in obs[:-1]):
             raise EnvError(
                 f"env {env}: at an episode's beginning, all {self.stack} frames of a stack should be the first one; "
                 "FrameStackObservation does that with padding_type: reset"
             )
-        return newest
-
-    def _newest(self, obs: Array, next_obs: Array, env: int) -> Array:
-        if len(self._obs_shape) == 3:
-            return next_obs
         if not np.array_equal(next_obs[:-1], obs[1:]):
             raise EnvError(
                 f"env {env}: observations of shape {self._obs_shape} are taken for {self.stack} stacked frames, the "
                 "newest last, but the older ones are not those of the step before"
             )
-        newest: Array = next_obs[-1]
-        return newest
 
     # Reading
 
@@ -234,6 +239,7 @@ class ImageReplayBuffer:
             newest[f"e{env}"] = self._content(env, complete * self._segment, end)
         return {
             "capacity": self.capacity,
+            "segment_frames": self._segment,
             "segments": segments,
             "newest": newest,
             "head": self._head.copy(),
@@ -264,6 +270,10 @@ class ImageReplayBuffer:
         """Take over a state of a buffer with the same capacity, shapes and number of environments."""
         if state["capacity"] != self.capacity:
             raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
+        if state["segment_frames"] != self._segment:
+            raise CheckpointError(
+                f"replay: saved in segments of {state['segment_frames']} frames, this version has {self._segment}"
+            )
         head, age = np.asarray(state["head"]), np.asarray(state["age"])
         for name, given in (("head", head), ("age", age)):
             if given.shape != (self.num_envs,) or given.dtype != np.int64 or (given < 0).any():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 
 from rl_training.errors import ConfigError
@@ -21,14 +23,24 @@ def available_memory() -> int | None:
     return min(candidates) if candidates else None
 
 
-def require_memory(rows: int, bytes_per_row: int, key: str, what: str = "transitions") -> None:
-    """Refuse ``rows`` that do not fit, naming the largest number that does."""
+def require_memory(
+    rows: int,
+    bytes_per_row: int,
+    key: str,
+    what: str = "transitions",
+    allocated: Callable[[int], int] = lambda rows: rows,
+) -> None:
+    """Refuse ``rows`` that do not fit, naming the largest number that does.
+
+    ``allocated`` says how many are allocated for so many, at least as many for more.
+    """
     free = available_memory()
     if free is None:
         return
-    fits = int(free * _SHARE) // max(bytes_per_row, 1)
-    if rows > fits:
-        need, have = rows * bytes_per_row / 2**30, free / 2**30
+    room = int(free * _SHARE) // max(bytes_per_row, 1)
+    if allocated(rows) > room:
+        fits = bisect_right(range(rows), room, key=allocated) - 1
+        need, have = allocated(rows) * bytes_per_row / 2**30, free / 2**30
         raise ConfigError(
             f"{key}: {rows} {what} need {need:.1f} GiB, {have:.1f} GiB are free; the largest that fits is {fits}"
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from rl_training.envs.headless import headless
+from rl_training.envs.headless import prepare
 from rl_training.errors import ConfigError, EnvError
 
 PREFIX = "dm_control/"
@@ -16,8 +16,7 @@ PREFIX = "dm_control/"
 
 def load(env_id: str) -> None:
     """Import the suite, which makes its ids known; on a machine without a display it then renders by EGL."""
-    if headless():
-        os.environ.setdefault("MUJOCO_GL", "egl")
+    prepare()
     try:
         importlib.import_module("dm_control")  # Shimmy would not say that it is missing
         importlib.import_module("shimmy")

@@ -15,7 +15,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
-from rl_training.envs import dm_control, headless
+from rl_training.envs import dm_control
+from rl_training.envs.headless import prepare
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
@@ -50,10 +51,14 @@ def resolve(path: str, key: str) -> Any:
 def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
     """Make one bare environment: the factory or id of the config, with its wrappers."""
     kwargs: dict[str, Any] = dict(config.kwargs)
-    headless.prepare(kwargs.get("render_mode"))
+    if kwargs.get("render_mode") is not None:
+        prepare()
     make = factory or _maker(config.id)
     try:
-        env = make(**kwargs)
+        with warnings.catch_warnings():
+            # Gymnasium warns of a render mode that there is not before the environment refuses it.
+            warnings.filterwarnings("ignore", message=".*render_mode")
+            env = make(**kwargs)
     except RLTrainingError:
         raise
     except Exception as error:
@@ -99,13 +104,9 @@ def rendering(config: EnvConfig, factory: EnvFactory | None = None) -> EnvConfig
         kwargs["render_mode"] = "rgb_array"
     drawn = config.model_copy(update={"kwargs": kwargs})
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's about the render mode: ours is an error
-            env = make_env(drawn, factory)
-    except ConfigError as error:
-        if "keyword argument 'render_mode'" in str(error):
-            raise _not_drawn(config.id) from error
-        raise
+        env = make_env(drawn, factory)
+    except CannotRender as error:
+        raise _not_drawn(config.id) from error
     mode = env.render_mode
     env.close()
     if mode != "rgb_array":
@@ -119,6 +120,13 @@ def _takes(make: EnvFactory, name: str) -> bool:
     except (TypeError, ValueError):  # a callable that does not tell
         return False
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+class CannotRender(ConfigError):
+    """An environment knows no render modes."""
+
+    def __init__(self, env_id: str) -> None:
+        super().__init__(f"env: '{env_id}' cannot render images: it takes no render_mode")
 
 
 def _not_drawn(env_id: str) -> ConfigError:
@@ -200,6 +208,8 @@ def _refused(env_id: str, error: Exception, kwargs: dict[str, Any]) -> RLTrainin
     reason = " ".join(str(error).split())
     if isinstance(error, (gym.error.NameNotFound, gym.error.VersionNotFound, gym.error.NamespaceNotFound)):
         return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))
+    if "keyword argument 'render_mode'" in reason:
+        return CannotRender(env_id)
     if "box2d" in reason.lower():
         return ConfigError(f"env: '{env_id}' needs Box2D: install this package with its extra, '.[box2d]'")
     by_kwargs = isinstance(error, ValueError) and kwargs

@@ -11,7 +11,12 @@ def headless() -> bool:
     return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def prepare(render_mode: object) -> None:
-    """Keep SDL, with which many environments draw, from looking for a display where there is none."""
-    if render_mode == "rgb_array" and headless():
+def prepare() -> None:
+    """Let environments draw without a display, and without taking over the signals that end a process.
+
+    Many draw with SDL, by way of pygame, or with MuJoCo. It has to come before they are made.
+    """
+    os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
+    if headless():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("MUJOCO_GL", "egl")

@@ -67,7 +67,7 @@ class Mp4Writer:
         try:
             self._ffmpeg.send(_even(frame))
         except OSError as error:
-            raise StorageError(f"{self._path}: not written: ffmpeg gave up") from error
+            raise StorageError(f"{self._path}: not written: ffmpeg gave up: {_first_line(error)}") from error
         self._count += 1
 
     def __exit__(
@@ -94,7 +94,10 @@ class Mp4Writer:
             ffmpeg_log_level="quiet",
             output_params=["-f", "mp4", "-movflags", "+faststart"],
         )
-        ffmpeg.send(None)
+        try:
+            ffmpeg.send(None)
+        except (OSError, RuntimeError) as error:  # none there, or none that starts
+            raise StorageError(f"{self._path}: not written: no ffmpeg: {_first_line(error)}") from error
         return ffmpeg
 
     def _finish(self) -> None:
@@ -111,6 +114,10 @@ class Mp4Writer:
             self._partial.replace(self._path)
         except OSError as error:
             raise StorageError(f"{self._path}: not written: {error.strerror}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _even(frame: Array) -> Array:
