@@ -208,7 +208,7 @@ def test_a_path_that_holds_no_run_is_exit_1(cli: Callable[..., Any], tmp_path: P
 
 def test_a_continuous_env_says_who_can_take_it(cli: Callable[..., Any]) -> None:
     done = cli("train", "--config", "dqn/cartpole", "env.id=Pendulum-v1")
-    line = "error: algo: 'dqn' takes discrete actions, not continuous ones; no algorithm here can yet\n"
+    line = "error: algo: 'dqn' takes discrete actions, not continuous ones; drqv2 can\n"
     assert done.err == line
 
 
