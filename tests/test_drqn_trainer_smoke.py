@@ -101,7 +101,9 @@ def test_an_own_network_takes_the_place_of_the_encoder(tmp_path: Path) -> None:
     config = load_config("drqn/cartpole", {**SMALL, "env.wrappers": wrappers, "total_timesteps": 300})
     result = registry.train(config, run_dir=tmp_path / "run", network=Flat, console=False)
     assert result.updates == 25
-    with pytest.raises(ConfigError, match=r"expected outputs of shape \(2, 32\) \(observations, features: the last of"):
+    with pytest.raises(
+        ConfigError, match=r"expected outputs of shape \(2, 32\) \(observations, features: the last of"
+    ):
         registry.train(
             config, run_dir=tmp_path / "other", network=lambda shape, n: Flat(shape, n + 1), console=False
         )
