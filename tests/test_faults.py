@@ -440,7 +440,12 @@ def test_n_step_windows_of_lost_episodes_do_not_go_on(cli: Cli, tmp_path: Path) 
     saved = newest_checkpoint(run / "checkpoints")[0].tree["replay"]["n_step"]["open"]
     assert saved.tolist() == [2, 2]
     # Two steps of each env in new episodes complete no window of three.
-    assert cli("resume", run, "total_timesteps=16", "algo_kwargs.learning_starts=15").code == 0
+    assert (
+        cli(
+            "resume", run, "total_timesteps=16", "algo_kwargs.learning_starts=15", "algo_kwargs.train_freq=1"
+        ).code
+        == 0
+    )
     replay = newest_checkpoint(run / "checkpoints")[0].tree["replay"]
     assert replay["n_step"]["open"].tolist() == [2, 2]
     assert len(replay["buffer"]["rows"]) == 2 * 4
