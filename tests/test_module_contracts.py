@@ -69,7 +69,7 @@ ALGORITHMS = sorted(registry.algorithms())
 def small_config(algo: str, **overrides: Any) -> Any:
     usual = "pendulum_pixels" if algo == "drqv2" else "cartpole"
     name = next(name for name in packaged_configs() if name.startswith(f"{algo}/{usual}"))
-    small = {
+    small: dict[str, Any] = {
         "total_timesteps": 200,
         "threads": 1,
         "algo_kwargs.learning_starts": 50,
@@ -83,6 +83,9 @@ def small_config(algo: str, **overrides: Any) -> Any:
         "evaluation.final_episodes": 0,
         "logging.tensorboard": False,
     }
+    if algo == "drqv2":
+        pixels = {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 20}}
+        small["env.wrappers"] = [pixels, {"id": "FrameStackObservation", "kwargs": {"stack_size": 2}}]
     return load_config(name, {**small, **overrides})
 
 

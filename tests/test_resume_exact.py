@@ -272,8 +272,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "env__id": "Pendulum-v1",
         "env__kwargs": {"render_mode": "rgb_array"},
         "env__wrappers": [
+            {"id": "TimeLimit", "kwargs": {"max_episode_steps": 60}},
             {"id": "rl_training.envs.pixels:ActionRepeat", "kwargs": {"repeat": 2}},
-            {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 20}},
+            {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 16}},
             FRAMES,
         ],
         "algo_kwargs": {**FROM_PIXELS, "buffer_size": 300},
