@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     args = parser.parse_args()
 
-    # Pendulum-v1 rendered to 48 x 48 pixels, three frames stacked, every action done twice.
+    # Pendulum-v1 rendered to 32 x 32 pixels, three frames stacked, every action done twice.
     config = load_config("drqv2/pendulum_pixels", {"evaluation.final_episodes": 0})
     env = make_env(config.env)
     print("observations:", env.observation_space)
