@@ -124,6 +124,18 @@ def same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return exact and bool(np.allclose(one[2], other[2], atol=1e-5) and np.isclose(one[3], other[3]))
 
 
+def assert_newest(buffer: ImageReplayBuffer, naive: Naive, at_least: int = 1) -> None:
+    """See that what can be drawn is, for each environment, the newest complete transitions without a gap."""
+    held = every(buffer)
+    for env in range(buffer.num_envs):
+        windows = [naive.window(env, i, buffer.n_step, buffer.gamma) for i in range(len(naive.steps[env]))]
+        complete = [window for window in windows if window is not None]
+        count = int(buffer._ready[env] - buffer._first[env])
+        mine, held = held[:count], held[count:]
+        assert count >= at_least
+        assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+
+
 @pytest.mark.parametrize("stack", [1, 2, 4])
 @pytest.mark.parametrize("n", [1, 3, 7])
 @pytest.mark.parametrize("steps", [1, 5, 37, 200])
@@ -160,13 +172,7 @@ def test_environments_may_step_apart() -> None:
     buffer = ImageReplayBuffer(90, (3, *FRAME), (2,), num_envs=3, n_step=2, gamma=0.9)
     for i in range(150):
         buffer.add(naive.step(envs=[0, 1, 2] if i % 3 else [1]))
-    held = every(buffer)
-    for env in range(3):
-        complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, 2, 0.9))]
-        count = int(buffer._ready[env] - buffer._first[env])
-        mine, held = held[:count], held[count:]
-        assert count > 15
-        assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+    assert_newest(buffer, naive, at_least=16)
 
 
 def test_images_without_a_stack_are_kept_once_too() -> None:
@@ -202,12 +208,7 @@ def test_an_interrupted_episode_is_one_that_was_truncated() -> None:
     buffer.interrupt()
     for env in range(2):
         naive.steps[env][-1]["truncated"] = True
-    held = every(buffer)
-    for env in range(2):
-        complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, 3, 0.9))]
-        count = int(buffer._ready[env] - buffer._first[env])
-        mine, held = held[:count], held[count:]
-        assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+    assert_newest(buffer, naive)
 
 
 def test_observations_that_are_no_stacks_are_refused() -> None:
@@ -242,12 +243,7 @@ def test_what_is_refused_leaves_no_trace() -> None:
         naive.steps[env][-1]["truncated"] = True
     naive.obs = [None, None]
     again.add(naive.step(end=0.0))
-    held = every(again)
-    for env in range(2):
-        complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, 3, 0.9))]
-        count = int(again._ready[env] - again._first[env])
-        mine, held = held[:count], held[count:]
-        assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+    assert_newest(again, naive)
 
 
 def test_a_ring_that_holds_no_transition_is_refused() -> None:
@@ -256,13 +252,7 @@ def test_a_ring_that_holds_no_transition_is_refused() -> None:
             filled(0, stack=stack, n=n, capacity=2 * (stack + n) - 2)
         buffer, naive = filled(60, stack=stack, n=n, capacity=2 * (stack + n))
         assert len(buffer) > 0
-        held = every(buffer)
-        for env in range(2):
-            complete = [w for i in range(len(naive.steps[env])) if (w := naive.window(env, i, n, 0.9))]
-            count = int(buffer._ready[env] - buffer._first[env])
-            mine, held = held[:count], held[count:]
-            assert count > 0
-            assert all(same(a, b) for a, b in zip(mine, complete[-count:], strict=True))
+        assert_newest(buffer, naive)
 
 
 # Memory
