@@ -73,6 +73,7 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
     assert (options.gamma, options.tau, options.train_freq, options.learning_starts) == (0.99, 0.01, 2, 2_000)
     assert (options.std_initial, options.std_final, options.std_clip) == (1.0, 0.1, 0.3)
     assert (options.shift_pad, options.feature_dim, options.buffer_size) == (4, 50, 1_000_000)
+    assert options.reward_scale == 1.0
     smaller = load_config(
         {"algo": "drqv2", "env": {"id": "x"}, "total_timesteps": "1M", "network": {"hidden_sizes": [8]}}
     )
@@ -180,7 +181,8 @@ def test_command_line(cli: Callable[..., Any], tmp_path: Path) -> None:
     action = json.loads(cli("predict", run, "--obs", obs).out)
     assert Track.action_space.contains(np.float32(action))
     assert "Trained 400 steps" in cli("resume", run, "total_timesteps=400").out
-    assert "cannot change" in cli("resume", run, "total_timesteps=500", "algo_kwargs.feature_dim=9").err
+    for option in ("feature_dim=9", "reward_scale=2"):
+        assert "cannot change" in cli("resume", run, "total_timesteps=500", f"algo_kwargs.{option}").err
 
 
 # What a save costs

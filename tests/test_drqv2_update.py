@@ -355,6 +355,16 @@ def test_the_target_takes_the_smaller_value_of_a_smoothed_action() -> None:
     assert (distance > 0.29).float().mean() > 0.5
 
 
+def test_rewards_are_scaled_in_the_target_alone() -> None:
+    given = batch(16)
+    plain, scaled = learner(), learner(reward_scale=0.25)
+    features, target = plain._critic_inputs(given)
+    again, smaller = scaled._critic_inputs(given)
+    assert torch.equal(features, again)
+    assert torch.allclose(target - smaller, 0.75 * given.reward, atol=1e-6)
+    assert not torch.allclose(target, smaller)
+
+
 def test_noise_follows_its_schedule() -> None:
     agent = learner(std_initial=1.0, std_final=0.1, std_duration=100)
     for steps, std in ((0, 1.0), (50, 0.55), (100, 0.1), (1_000, 0.1)):

@@ -109,7 +109,8 @@ class DrQv2:
         with torch.no_grad():
             following = self.network.encoder(self._augmented(batch.next_obs))
             action = self._smoothed(self.network.actor(following))
-            target = batch.reward + batch.discount * torch.minimum(*self.target(following, action))
+            value = torch.minimum(*self.target(following, action))
+            target = self.config.reward_scale * batch.reward + batch.discount * value
         return features, target
 
     def _update_actor(self, features: torch.Tensor) -> torch.Tensor:

@@ -324,7 +324,7 @@ class R2D2Config(DRQNConfig):
 class DrQv2Config(ReplayConfig):
     """Hyper-parameters of DrQ-v2; the defaults are those of the paper. A step is one of the agent's own."""
 
-    fixed: ClassVar[tuple[str, ...]] = (*ReplayConfig.fixed, "feature_dim", "encoder_dim")
+    fixed: ClassVar[tuple[str, ...]] = (*ReplayConfig.fixed, "feature_dim", "encoder_dim", "reward_scale")
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [1024, 1024]}
 
     learning_rate: PositiveFloat = 1e-4
@@ -345,6 +345,9 @@ class DrQv2Config(ReplayConfig):
     """Env steps over which the noise falls linearly."""
     std_clip: PositiveFloat = 0.3
     """Largest noise on the actions that are learned from; that of exploration is not cut."""
+    reward_scale: PositiveFloat = 1.0
+    """Factor on the rewards that are learned from; those that are reported stay as they are. Values far from 1 are slow
+    to learn, so rewards of -16 or of 100 a step want a small one."""
     shift_pad: Annotated[int, BeforeValidator(parse_number), Field(ge=0, le=64)] = 4
     """Pixels by which images are shifted at most, in each direction; 0 turns augmentation off."""
     feature_dim: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)] = 50

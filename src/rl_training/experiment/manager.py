@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import changed_keys, dump_yaml
 from rl_training.envs import EnvFactory
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
+from rl_training.experiment.processes import Job, run_jobs
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.runtime.checkpoint_format import parse_step_name
 from rl_training.runtime.console import notice
@@ -27,11 +25,6 @@ from rl_training.runtime.folder import new_run_path, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
 from rl_training.statistics import bootstrap_interval, iqm
-
-# The second line is PR_SET_PDEATHSIG: a seed saves its state and ends also if this process is killed outright.
-_CHILD = """import ctypes, signal, sys
-if sys.platform == "linux": ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-from rl_training.cli import main; main()"""
 
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
@@ -78,21 +71,30 @@ class ExperimentManager:
 
     def run(self, *, console: bool = True) -> Summary:
         """Run what is missing and return the summary, which is also written to ``summary.json``."""
-        try:
-            left = self._claim_folder()
-        except OSError as error:
-            raise ConfigError(f"{self.folder}: cannot hold an experiment: {error.strerror}") from None
-        train = self._train_apart if self._jobs > 1 else self._train_here
+        left = self._claim_folder()
         with SignalGuard() as guard:
-            train(left, guard, console)
-        return self._summarise()
+            if self._jobs > 1:
+                self._train_apart(left, guard, console)
+            else:
+                self._train_here(left, guard, console)
+        return self.summarise()
+
+    def jobs(self) -> list[Job]:
+        """Claim the folder and return what has to be run for it, a job for each seed; its number is the key."""
+        return self._jobs_of(self._claim_folder())
 
     def _claim_folder(self) -> _Plan:
+        try:
+            return self._claimed()
+        except OSError as error:
+            raise ConfigError(f"{self.folder}: cannot hold an experiment: {error.strerror}") from None
+
+    def _claimed(self) -> _Plan:
         """Return the seeds to run; refuse what others left here."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / "checkpoints").exists():
             raise ConfigError(f"{self.folder}: holds a single run; choose another folder for several seeds")
-        begun = {seed: self._overrides(self._path(seed), seed) for seed in self.seeds}
+        begun = {seed: self._overrides(self.path(seed), seed) for seed in self.seeds}
         if self._overrides(self.folder, self.config.seed) != []:
             write_whole(self.folder / "config.yaml", dump_yaml(self.config))
         return {seed: how for seed, how in begun.items() if how is None or not self._finished(seed)}
@@ -121,7 +123,7 @@ class ExperimentManager:
 
     def _train_here(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
         for seed, overrides in left.items():
-            path, options = self._path(seed), {**self._options, "console": console}
+            path, options = self.path(seed), {**self._options, "console": console}
             try:
                 if overrides is None:
                     registry.train(self.config.model_copy(update={"seed": seed}), run_dir=path, **options)
@@ -134,52 +136,22 @@ class ExperimentManager:
                 raise self._interrupted(guard.received)
 
     def _train_apart(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
-        """Run processes from this thread alone: the system ends them with the thread that started them."""
-        running: dict[int, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
-        failures: dict[int, SeedFailed] = {}
-        waiting, forwarded = list(left), False
-        try:
-            while waiting or running:
-                while waiting and len(running) < self._jobs:
-                    seed = waiting.pop(0)
-                    running[seed] = self._start(seed, left[seed])
-                time.sleep(0.05)
-                if guard.received is not None and not forwarded:
-                    forwarded = True
-                    waiting.clear()
-                    for child, _ in running.values():
-                        child.send_signal(guard.received)
-                for seed in [seed for seed, (child, _) in running.items() if child.poll() is not None]:
-                    child, errors = running.pop(seed)
-                    if child.returncode == 0:
-                        self._tell(seed, console)
-                    else:
-                        failures[seed] = SeedFailed(seed, child.returncode, errors)
-                        waiting.clear()  # those that run already go on to their end
-        finally:
-            for child, _ in running.values():
-                child.terminate()
-            for child, _ in running.values():
-                child.wait()
+        def tell(job: Job) -> None:
+            self._tell(job.key, console)
+
+        failures = run_jobs(self._jobs_of(left), self._jobs, guard, on_done=tell)
         if guard.received is not None:
             raise self._interrupted(guard.received)
         if failures:
             raise failures[min(failures)]
 
-    def _start(self, seed: int, overrides: list[str] | None) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-        path, config = str(self._path(seed)), str(self.folder / "config.yaml")
+    def _jobs_of(self, left: _Plan) -> list[Job]:
+        return [Job(seed, f"seed {seed}", (*self._words(seed, how), "--quiet")) for seed, how in left.items()]
+
+    def _words(self, seed: int, overrides: list[str] | None) -> list[str]:
+        path, config = str(self.path(seed)), str(self.folder / "config.yaml")
         begin = ["train", "--config", config, "--run-dir", path, "--seed", str(seed)]
-        words = begin if overrides is None else ["resume", path, *overrides]
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when the process has ended
-        child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, *words, "--quiet"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            # Ctrl-C in a terminal would reach it besides being forwarded, and the second signal ends at once.
-            start_new_session=True,
-        )
-        return child, errors
+        return begin if overrides is None else ["resume", path, *overrides]
 
     def _interrupted(self, number: int) -> Interrupted:
         again = f"running the same command again with --run-dir {self.folder} completes it"
@@ -189,10 +161,11 @@ class ExperimentManager:
         if console:
             notice(f"seed {seed}: {self._score(seed):.2f}")
 
-    def _summarise(self) -> Summary:
+    def summarise(self) -> Summary:
+        """Return the summary of seeds that are all finished, and write it to ``summary.json``."""
         scores = tuple(self._score(seed) for seed in self.seeds)
         summary = Summary(self.folder, self.seeds, scores, iqm(scores), bootstrap_interval(scores))
-        logs = [self._path(seed) / "metrics.jsonl" for seed in self.seeds]
+        logs = [self.path(seed) / "metrics.jsonl" for seed in self.seeds]
         title = f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds"
         plot_seeds(logs, self.folder / "curve.png", title)
         plain = {
@@ -208,33 +181,24 @@ class ExperimentManager:
         write_whole(self.folder / "summary.json", json.dumps(plain, indent=2) + "\n")
         return summary
 
-    def _path(self, seed: int) -> Path:
+    def path(self, seed: int) -> Path:
+        """Return the run folder of a seed."""
         return self.folder / f"seed-{seed}"
 
-    def _result(self, seed: int) -> dict[str, Any] | None:
+    def result(self, seed: int) -> dict[str, Any] | None:
+        """Return the ``result.json`` of a seed, none if there is none yet."""
         try:
-            result = json.loads((self._path(seed) / "result.json").read_text(encoding="utf-8"))
+            result = json.loads((self.path(seed) / "result.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return result if isinstance(result, dict) else None
 
     def _finished(self, seed: int) -> bool:
-        result = self._result(seed) or {}
+        result = self.result(seed) or {}
         done = bool(result.get("stop_reason")) or result.get("steps", 0) >= self.config.total_timesteps
         return done and result.get("evaluation") is not None
 
     def _score(self, seed: int) -> float:
-        result = self._result(seed)
+        result = self.result(seed)
         assert result is not None
         return float(result["evaluation"]["mean"])
-
-
-class SeedFailed(RLTrainingError):
-    """One seed's process ended with an error, whose last line and exit code are passed on."""
-
-    def __init__(self, seed: int, exit_code: int, errors: IO[bytes]) -> None:
-        errors.seek(0)
-        lines = errors.read().decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines and exit_code > 0 else f"ended with exit code {exit_code}"
-        super().__init__(f"seed {seed}: {reason.removeprefix('error: ')}")
-        self.exit_code = exit_code if exit_code > 0 else 1
