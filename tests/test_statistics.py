@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl_training.statistics import bootstrap_interval, iqm, probability_of_improvement
+from rl_training.statistics import (
+    bootstrap_interval,
+    holm,
+    improvement_interval,
+    iqm,
+    probability_of_improvement,
+    rank_test,
+    smallest_p,
+)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +138,68 @@ def test_wrong_arguments_are_named() -> None:
         bootstrap_interval([1.0], resamples=0)
     with pytest.raises(ValueError, match=r"^x, y: "):
         probability_of_improvement([[1.0]], [1.0])
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (3, 3), (5, 5), (4, 8)])
+def test_rank_test_is_scipys_exact_one_where_nothing_ties(n: int, m: int) -> None:
+    rng = np.random.default_rng(n * 10 + m)
+    for shift in (0.0, 0.7, 2.0):
+        x, y = rng.normal(size=n) + shift, rng.normal(size=m)
+        expected = stats.mannwhitneyu(x, y, method="exact").pvalue
+        assert rank_test(x, y) == pytest.approx(expected)
+        assert rank_test(y, x) == pytest.approx(expected)
+
+
+def test_rank_test_with_ties_is_scipys_permutation_test() -> None:
+    rng = np.random.default_rng(0)
+
+    def u(x: Any, y: Any) -> float:
+        return float((x[:, None] > y).sum() + 0.5 * (x[:, None] == y).sum() - len(x) * len(y) / 2)
+
+    for _ in range(5):
+        x, y = rng.integers(0, 4, 5).astype(float), rng.integers(1, 5, 4).astype(float)
+        every = stats.permutation_test(
+            (x, y), lambda a, b: abs(u(a, b)), n_resamples=np.inf, alternative="greater"
+        )
+        assert rank_test(x, y) == pytest.approx(every.pvalue)
+
+
+def test_rank_test_is_honest_about_few_and_about_equal_scores() -> None:
+    assert (
+        rank_test([1.0, 2.0, 3.0], [7.0, 8.0, 9.0]) == pytest.approx(0.1) == pytest.approx(smallest_p(3, 3))
+    )
+    assert rank_test([500.0] * 5, [500.0] * 5) == 1.0
+    assert smallest_p(5, 5) == pytest.approx(2 / 252)
+    assert smallest_p(1, 1) == 1.0
+
+
+def test_rank_test_of_many_scores_is_drawn_and_near_the_exact_one() -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=30) + 0.4, rng.normal(size=30)
+    exact = stats.mannwhitneyu(x, y, method="exact").pvalue
+    assert rank_test(x, y) == pytest.approx(exact, abs=0.01)
+    assert rank_test(x, y) == rank_test(x, y)
+    assert 0 < rank_test(x + 100, y) < 1e-3
+
+
+def test_rank_test_calls_wolf_as_rarely_as_promised() -> None:
+    rng = np.random.default_rng(5)
+    p_values = [rank_test(rng.normal(size=5), rng.normal(size=5)) for _ in range(1_000)]
+    assert 0.01 < np.mean(np.array(p_values) < 0.05) < 0.05
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+def test_improvement_interval_agrees_with_all_resamples_there_are() -> None:
+    x, y = np.array([1.0, 3.0, 3.0]), np.array([0.0, 2.0, 3.0])
+    pairs = itertools.product(itertools.product(x, repeat=3), itertools.product(y, repeat=3))
+    every = [probability_of_improvement(a, b) for a, b in pairs]
+    expected = np.quantile(every, [0.1, 0.9])
+    got = improvement_interval(x, y, confidence=0.8, resamples=20_000)
+    np.testing.assert_allclose(got, expected, atol=0.06)
+    assert improvement_interval([2.0, 3.0], [0.0, 1.0]) == (1.0, 1.0)

@@ -181,19 +181,22 @@ def predict(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List the algorithms and the packaged configs."""
-    from rl_training.experiment.configs import packaged_configs
+    """List the algorithms, the packaged configs and the benchmark suites."""
+    from rl_training.experiment.configs import packaged_configs, packaged_suites
     from rl_training.experiment.registry import algorithms
 
-    specs, configs = algorithms(), list(packaged_configs())
+    specs, configs, suites = algorithms(), list(packaged_configs()), list(packaged_suites())
     if as_json:
-        print(json.dumps({"algorithms": list(specs), "configs": configs}))
+        print(json.dumps({"algorithms": list(specs), "configs": configs, "suites": suites}))
         return
     print("Algorithms")
     for spec in specs.values():
         print(f"  {spec.name:<16} {spec.title}: {spec.summary}")
     print("Configs")
     for name in configs:
+        print(f"  {name}")
+    print("Benchmark suites")
+    for name in suites:
         print(f"  {name}")
 
 
@@ -207,6 +210,77 @@ def show(
     from rl_training.experiment.configs import load_config
 
     print(dump_yaml(load_config(config, overrides or [])), end="")
+
+
+@app.command()
+def benchmark(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged name: cartpole.")],
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Where the results go, instead of runs/benchmark/SUITE.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs at a time.", show_default="one for each core")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a suite over its seeds; exit 1 if a bar is missed. The same command goes on where it was stopped."""
+    from rl_training.experiment.suites import load_suite
+
+    plan = load_suite(suite)
+    from rl_training.experiment.benchmark import CARD, RESULTS, Benchmark
+
+    result = Benchmark(plan, folder=run_dir, at_once=jobs).run(console=not quiet)
+    if as_json:
+        print(json.dumps(json.loads((result.folder / RESULTS).read_text(encoding="utf-8"))))
+    else:
+        for entry in result.entries:
+            print(f"  {entry.name:<32} {entry.line}")
+        print(f"Results {_short(result.folder / RESULTS)}")
+        print(f"Card    {_short(result.folder / CARD)}")
+    if not result.reached:
+        raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare_(
+    results: Annotated[
+        list[str],
+        typer.Argument(metavar="RESULT...", help="Folders of runs or of several seeds, or NAME=FOLDER."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE.png", help="Where the picture goes.")] = Path(
+        "compare.png"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """Put two or more results side by side, and say whether their seeds can tell them apart."""
+    if out.suffix != ".png" or not out.parent.is_dir():
+        raise ConfigError(f"--out: {out}: should be a .png file in a folder that exists")
+    from rl_training.experiment.comparison import compare, name_folders
+
+    comparison = compare(name_folders(results))
+    comparison.plot(out)
+    if as_json:
+        print(json.dumps({**comparison.plain(), "picture": str(out)}))
+        return
+    width = max(len(result.name) for result in comparison.results)
+    print(f"{'':<{width}}  seeds       steps         IQM   95 % interval          seconds a run")
+    for result in comparison.results:
+        low, high = result.interval
+        seconds = sorted(result.seconds)[len(result.seconds) // 2]
+        print(
+            f"{result.name:<{width}}  {len(result.scores):5}  {result.steps:10,}  {result.iqm:10.2f}"
+            f"   {f'{low:.2f} to {high:.2f}':<20}  {seconds:.0f}"
+        )
+    for pair in comparison.pairs:
+        low, high = pair.interval
+        print(
+            f"P({pair.first} > {pair.second}) = {pair.probability:.2f}, 95 % interval {low:.2f} to {high:.2f}: "
+            f"{pair.verdict}"
+        )
+    for note in comparison.notes:
+        print(f"Note    {note}")
+    print(f"Picture {_short(out)}")
 
 
 def _check_memory_options(policy: Any, state: Path | None, begins: Any, gained: Any) -> None:

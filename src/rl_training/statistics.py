@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
+_MAX_DIVISIONS = 200_000
 
 
 class Statistic(Protocol):
@@ -68,6 +72,58 @@ def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> float:
     wins = first[:, None] > second
     ties = first[:, None] == second
     return float(np.mean(wins + 0.5 * ties))
+
+
+def improvement_interval(
+    x: ArrayLike, y: ArrayLike, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of ``probability_of_improvement``, both sides redrawn."""
+    first, second = _checked(x, "x"), _checked(y, "y")
+    rng = np.random.default_rng(seed)
+    drawn = [values[rng.integers(len(values), size=(resamples, len(values)))] for values in (first, second)]
+    above = drawn[0][:, :, None] > drawn[1][:, None, :]
+    ties = drawn[0][:, :, None] == drawn[1][:, None, :]
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile((above + 0.5 * ties).mean(axis=(1, 2)), [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def rank_test(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
+    """Return how likely scores as unlike as these are if both sides are alike: the p-value of a rank test.
+
+    Two-sided Mann-Whitney test by permutation, exact with ties as long as there are at most 200,000 ways to
+    divide the scores, and from 20,000 random ones beyond that. Unlike a bootstrap interval it does not call a
+    difference certain that three seeds happen to show: with 3 and 3 it never falls below 0.1.
+    """
+    first, second = _checked(x, "x"), _checked(y, "y")
+    pooled = np.concatenate((first, second))
+    # Twice the mid-ranks, which are whole numbers, so that equal sums are found equal.
+    ranks = (pooled[:, None] > pooled).sum(1) + (pooled[:, None] >= pooled).sum(1) + 1
+    size, count = len(first), len(pooled)
+    centre = size * (count + 1)
+    seen = abs(int(ranks[:size].sum()) - centre)
+    if math.comb(count, size) <= _MAX_DIVISIONS:
+        chosen = np.array(list(itertools.combinations(range(count), size)))
+        return float(np.mean(np.abs(ranks[chosen].sum(1) - centre) >= seen))
+    rng = np.random.default_rng(seed)
+    far = sum(
+        int(abs(rng.permutation(ranks)[:size].sum() - centre) >= seen) for _ in range(_MAX_DIVISIONS // 10)
+    )
+    return (far + 1) / (_MAX_DIVISIONS // 10 + 1)
+
+
+def smallest_p(n: int, m: int) -> float:
+    """Return the least p-value that ``rank_test`` can give for ``n`` and ``m`` scores."""
+    return min(1.0, 2.0 / math.comb(n + m, n))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for there being several of them, after Holm, in the order given."""
+    count, adjusted, so_far = len(p_values), [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+        so_far = max(so_far, min(1.0, (count - rank) * p_values[index]))
+        adjusted[index] = so_far
+    return adjusted
 
 
 def _trimmed_mean(values: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from rl_training.config.schema import AlgorithmConfig, ExperimentConfig
 from rl_training.errors import ConfigError, did_you_mean
 
+M = TypeVar("M", bound=BaseModel)
 MAX_CONFIG_BYTES = 1_000_000
 _MAX_DEPTH = 32
 _TOP_LEVEL_HINTS = {
@@ -113,7 +114,7 @@ def build_config(
     data: Mapping[str, Any], config_class_of: Callable[[str], type[AlgorithmConfig]]
 ) -> ExperimentConfig[Any]:
     """Validate a plain mapping; every problem is a one-line ``ConfigError`` with the dotted key."""
-    _check_depth(data)
+    check_depth(data)
     algo = data.get("algo")
     if algo is None:
         raise ConfigError("algo: required key is missing" + did_you_mean_key("algo", data))
@@ -124,9 +125,15 @@ def build_config(
     network = data.get("network", {})
     if isinstance(network, Mapping):
         filled["network"] = {**config_class.network_defaults, **network}
-    model = ExperimentConfig[config_class]  # type: ignore[valid-type]
+    return validate(ExperimentConfig[config_class], filled, config_class)  # type: ignore[valid-type]
+
+
+def validate(
+    model: type[M], data: Mapping[str, Any], config_class: type[AlgorithmConfig] = AlgorithmConfig
+) -> M:
+    """Return ``data`` as a model; the first problem is a one-line ``ConfigError`` with the dotted key."""
     try:
-        return model.model_validate(filled)
+        return model.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_one_line(error, model, config_class)) from None
 
@@ -199,12 +206,13 @@ def _is_model(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, BaseModel)
 
 
-def _check_depth(value: Any, depth: int = 0) -> None:
+def check_depth(value: Any, depth: int = 0) -> None:
+    """Refuse what is nested so deep that checking it would overflow the stack."""
     if depth > _MAX_DEPTH:
         raise ConfigError(f"config: nested more than {_MAX_DEPTH} levels deep")
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in children:
-        _check_depth(child, depth + 1)
+        check_depth(child, depth + 1)
 
 
 def _kind(value: Any) -> str:

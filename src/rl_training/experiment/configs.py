@@ -12,18 +12,28 @@ from rl_training.config.loading import apply_overrides, build_config, put, read_
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.registry import config_class
 
-_PACKAGED = Path(__file__).parent.parent / "assets" / "configs"
+_ASSETS = Path(__file__).parent.parent / "assets"
 
 
 def packaged_configs() -> dict[str, Path]:
     """Return the configs that ship with the package by name, such as ``dqn/cartpole``."""
-    paths = sorted(_PACKAGED.glob("*/*.yaml"))
+    paths = sorted((_ASSETS / "configs").glob("*/*.yaml"))
     return {f"{path.parent.name}/{path.stem}": path for path in paths}
+
+
+def packaged_suites() -> dict[str, Path]:
+    """Return the benchmark suites that ship with the package by name, such as ``cartpole``."""
+    return {path.stem: path for path in sorted((_ASSETS / "suites").glob("*.yaml"))}
 
 
 def find_config(source: str | Path) -> Path:
     """Return the file that a path or a packaged name means."""
-    path, known = Path(source), packaged_configs()
+    return find_packaged(source, packaged_configs(), "config")
+
+
+def find_packaged(source: str | Path, known: Mapping[str, Path], kind: str) -> Path:
+    """Return the file of that path, or the known one of that name; ``kind`` says what it should be."""
+    path = Path(source)
     with contextlib.suppress(OSError):  # a name too long to be one
         if path.is_file():
             return path
@@ -31,9 +41,9 @@ def find_config(source: str | Path) -> Path:
     if name in known:
         return known[name]
     if path.suffix in {".yaml", ".yml"}:
-        raise ConfigError(f"config: '{source}': no such file" + did_you_mean(name, known))
+        raise ConfigError(f"{kind}: '{source}': no such file" + did_you_mean(name, known))
     hint = did_you_mean(name, known) or f"; packaged are {', '.join(known)}"
-    raise ConfigError(f"config: '{source}' is neither a file nor a packaged config{hint}")
+    raise ConfigError(f"{kind}: '{source}' is neither a file nor a packaged {kind}{hint}")
 
 
 def load_config(

@@ -28,6 +28,8 @@ EVAL_STD = "eval/std_reward"
 EVAL_COLOR = "#1f5fa8"
 TRAIN_COLOR = "#f0bd8b"
 INK = "#333333"
+PALETTE = (EVAL_COLOR, "#d1642c", "#2f8f5b", "#8c4fa3", "#b8952b", "#4aa5b8", "#7a5c48", "#c2477f")
+"""One colour for each of several results; they differ in lightness, too."""
 
 # A finer summary would take longer to compute and look the same at this width.
 _MAX_POINTS = 500
@@ -130,6 +132,26 @@ def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str) -> Figure:
     return figure
 
 
+def build_comparison_figure(results: Mapping[str, Sequence[Series]], title: str) -> Figure:
+    """Return several results in one picture: for each, the IQM of its seeds and its 95 % bootstrap band."""
+    drawn = {name: kept for name, curves in results.items() if (kept := [c for c in curves if c.steps.size])}
+    columns = 2 if max(map(len, drawn), default=0) < 40 else 1
+    figure, axes = _new_figure(title, legend_rows=-(-len(drawn) // columns))
+    for number, (name, curves) in enumerate(drawn.items()):
+        color = PALETTE[number % len(PALETTE)]
+        steps, center, low, high = summarize_seeds(curves)
+        _draw_band(axes, steps, low, high, color)
+        seeds = f"{len(curves)} seeds" if len(curves) > 1 else "one seed"
+        _draw_line(axes, Series(steps, center), color, f"{name}, {seeds}", width=2.0)
+    _finish(axes, "no data: no evaluations in these runs", columns)
+    return figure
+
+
+def plot_comparison(results: Mapping[str, Sequence[Series]], out: Path, title: str) -> None:
+    """Write several results as one PNG picture, whole or not at all."""
+    _write_png(build_comparison_figure(results, title), out)
+
+
 def plot_run(metrics_path: Path, out: Path, title: str) -> None:
     """Write the learning curve of one run as a PNG picture, whole or not at all."""
     _write_png(build_run_figure(read_metrics(metrics_path), title), out)
@@ -140,7 +162,7 @@ def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str) -> None:
     _write_png(build_seeds_figure([read_metrics(path) for path in metrics_paths], title), out)
 
 
-def _new_figure(title: str) -> tuple[Figure, Axes]:
+def _new_figure(title: str, legend_rows: int = 1) -> tuple[Figure, Axes]:
     # Imported here because matplotlib takes longer to load than the rest of a command's start.
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -149,7 +171,8 @@ def _new_figure(title: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(10, 6), dpi=100, layout=layout, facecolor="white")
     axes = figure.add_subplot()
     # Titles carry names of users' environments, in which a dollar sign is no formula.
-    axes.set_title(textwrap.fill(title, 90), loc="left", pad=34, size=14, color=INK, parse_math=False)
+    pad = 14 + 20 * max(legend_rows, 1)
+    axes.set_title(textwrap.fill(title, 90), loc="left", pad=pad, size=14, color=INK, parse_math=False)
     return figure, axes
 
 
@@ -160,15 +183,17 @@ def _draw_line(axes: Axes, series: Series, color: str, label: str, *, width: flo
         line.set(marker="o", markersize=4 * width)
 
 
-def _draw_band(axes: Axes, steps: FloatArray, low: FloatArray, high: FloatArray) -> None:
+def _draw_band(
+    axes: Axes, steps: FloatArray, low: FloatArray, high: FloatArray, color: str = EVAL_COLOR
+) -> None:
     if steps.size == 1:
         # So would an area over a single step.
-        axes.vlines(steps, low, high, color=EVAL_COLOR, alpha=0.4, linewidth=2)
+        axes.vlines(steps, low, high, color=color, alpha=0.4, linewidth=2)
     else:
-        axes.fill_between(steps, low, high, color=EVAL_COLOR, alpha=0.18, linewidth=0)
+        axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def _finish(axes: Axes, empty_text: str) -> None:
+def _finish(axes: Axes, empty_text: str, legend_columns: int = 2) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     if not axes.lines:
@@ -188,7 +213,11 @@ def _finish(axes: Axes, empty_text: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#bbbbbb")
     # Above the axes, where no curve can run beneath it.
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=11)
+    legend = axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=legend_columns, frameon=False, fontsize=11
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _write_png(figure: Figure, out: Path) -> None:

@@ -1,0 +1,105 @@
+"""Benchmark suites: which configs are run over which seeds, and what they have to reach."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rl_training.config import ExperimentConfig
+from rl_training.config.loading import check_depth, read_mapping, validate
+from rl_training.config.schema import Count, Float, Kwargs, Model
+from rl_training.errors import ConfigError
+from rl_training.experiment.configs import find_packaged, load_config, packaged_suites
+from rl_training.statistics import iqm
+
+
+class EntryConfig(Model):
+    """One line of a suite: a config, its seeds and its bar."""
+
+    config: str
+    """A packaged name or a YAML file, seen from where the command is called."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    """What the results are called; by default the name of the config."""
+    seeds: Count = 5
+    """How many, counted from the config's own."""
+    overrides: Annotated[Kwargs, Field(default_factory=dict)]
+    """Dotted keys and the values that take the place of the config's."""
+    bar: Float | None = None
+    """What the score has to reach; none: it is only reported."""
+    score: Literal["iqm", "worst"] = "iqm"
+    """What of the seeds is held against the bar: their interquartile mean, or the worst of them."""
+
+
+class SuiteConfig(Model):
+    """What a suite's YAML says."""
+
+    summary: str
+    entries: Annotated[tuple[EntryConfig, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry with its config resolved."""
+
+    name: str
+    plan: EntryConfig
+    experiment: ExperimentConfig[Any]
+
+    @property
+    def folder(self) -> str:
+        """Its name as that of a folder."""
+        return self.name.replace("/", "-")
+
+    @property
+    def digest(self) -> str:
+        """Twelve characters that two entries share only if they compute the same, whatever the seed."""
+        return config_digest(self.experiment.model_dump(mode="json"))
+
+    def score(self, scores: tuple[float, ...]) -> float:
+        """Return what is held against the bar."""
+        return iqm(scores) if self.plan.score == "iqm" else min(scores)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite with every config in it resolved and accepted."""
+
+    name: str
+    source: str
+    summary: str
+    entries: tuple[Entry, ...]
+
+
+def load_suite(source: str | Path) -> Suite:
+    """Return the suite of a file or of a packaged name; every problem in it is a one-line ``ConfigError``."""
+    path = find_packaged(source, packaged_suites(), "suite")
+    data = read_mapping(path)
+    check_depth(data)
+    plan = validate(SuiteConfig, data)
+    entries = tuple(_entry(number, entry) for number, entry in enumerate(plan.entries))
+    folders = [entry.folder for entry in entries]
+    for entry in entries:
+        if folders.count(entry.folder) > 1:
+            raise ConfigError(f"entries: '{entry.name}' stands twice; give one of them another name")
+    return Suite(path.stem, str(source), plan.summary, entries)
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """Return twelve characters that stand for a plain config without its seed."""
+    text = json.dumps({**config, "seed": None}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _entry(number: int, plan: EntryConfig) -> Entry:
+    try:
+        experiment = load_config(plan.config, plan.overrides)
+        if not experiment.evaluation.final_episodes:
+            raise ConfigError("evaluation.final_episodes: 0 leaves nothing to score")
+    except ConfigError as error:
+        raise ConfigError(f"entries.{number}: {error}") from None
+    return Entry(plan.name or plan.config.removesuffix(".yaml").strip("./"), plan, experiment)

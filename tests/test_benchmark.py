@@ -1,0 +1,236 @@
+"""Suites of experiments: what they come to, their bars, and going on where they were stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import command, wait_for
+from rl_training.errors import ConfigError
+from rl_training.experiment import registry
+from rl_training.experiment.benchmark import Benchmark, card
+from rl_training.experiment.configs import load_config, packaged_suites
+from rl_training.experiment.progress import last_step
+from rl_training.experiment.suites import config_digest, load_suite
+from rl_training.statistics import bootstrap_interval, iqm
+
+TINY: dict[str, Any] = {
+    "total_timesteps": 300,
+    "algo_kwargs.learning_starts": 50,
+    "algo_kwargs.train_freq": 4,
+    "algo_kwargs.gradient_steps": 1,
+    "network.hidden_sizes": [8],
+    "evaluation.frequency": 100,
+    "evaluation.episodes": 1,
+    "evaluation.final_episodes": 3,
+    "logging.tensorboard": False,
+}
+
+
+def write_suite(path: Path, *entries: dict[str, Any], summary: str = "Small ones.") -> Path:
+    path.write_text(json.dumps({"summary": summary, "entries": list(entries)}))  # JSON is YAML, too
+    return path
+
+
+def entry(config: str = "dqn/cartpole", **more: Any) -> dict[str, Any]:
+    return {"config": config, "seeds": 2, **more, "overrides": {**TINY, **more.get("overrides", {})}}
+
+
+def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
+    source = write_suite(
+        tmp_path / "small.yaml",
+        entry(bar=1.0),
+        entry(name="dqn/other", seeds=1, bar=10_000, score="worst", overrides={"algo_kwargs.gamma": 0.5}),
+        entry("qr_dqn/cartpole", seeds=1),
+    )
+    result = Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
+    first, second, third = result.entries
+    assert (first.reached, second.reached, third.reached) == (True, False, True)
+    assert not result.reached
+    scores = [
+        json.loads((tmp_path / "out" / "dqn-cartpole" / f"seed-{n}" / "result.json").read_text())
+        for n in (0, 1)
+    ]
+    means = [score["evaluation"]["mean"] for score in scores]
+    assert list(first.scores) == means
+    assert first.score == first.iqm == iqm(means)
+    assert first.interval == bootstrap_interval(means)
+    assert list(first.seconds) == [score["seconds"] for score in scores]
+    assert second.score == min(second.scores)
+    plain = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [item["reached"] for item in plain["entries"]] == [True, False, True]
+    assert plain["reached"] is False
+    assert plain["entries"][1]["overrides"]["algo_kwargs.gamma"] == 0.5
+    assert {"torch", "python", "cpu", "cores", "memory_gib"} <= plain["facts"].keys()
+    page = (tmp_path / "out" / "card.md").read_text()
+    assert page == card(result)
+    assert page.count("**missed**") == 1
+    assert "Small ones." in page
+    assert f"{first.iqm:.1f}" in page
+    assert first.digest in page
+    assert (tmp_path / "out" / "dqn-cartpole" / "curve.png").exists()
+    assert "(dqn-cartpole/curve.png)" in page
+
+
+def test_what_is_there_is_not_run_again_and_what_is_missing_is(tmp_path: Path) -> None:
+    source = write_suite(tmp_path / "small.yaml", entry())
+    first = Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
+    kept = tmp_path / "out" / "dqn-cartpole" / "seed-0" / "result.json"
+    stamp = kept.stat().st_mtime_ns
+    (tmp_path / "out" / "dqn-cartpole" / "seed-1" / "result.json").unlink()
+    again = Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
+    assert kept.stat().st_mtime_ns == stamp
+    assert again.entries[0].scores == first.entries[0].scores
+
+
+def test_results_of_other_versions_are_not_mixed(tmp_path: Path) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
+    Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    path = tmp_path / "out" / "facts.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "torch": "1.0"}))
+    with pytest.raises(ConfigError, match="was begun where torch was another; choose another folder"):
+        Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="damaged"):
+        Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot hold a benchmark"):
+        Benchmark(suite, folder=tmp_path / "file").run(console=False)
+
+
+def test_an_entry_that_cannot_run_does_not_stop_the_others(cli: Callable[..., Any], tmp_path: Path) -> None:
+    broken = entry(name="broken", seeds=1, overrides={"env.id": "Pendulum-v1"})
+    source = write_suite(tmp_path / "small.yaml", broken, entry(seeds=1))
+    done = cli("benchmark", source, "--run-dir", tmp_path / "out")
+    assert done.code == 1
+    assert "broken                           not run: broken, seed 0: algo: 'dqn' takes discrete" in done.out
+    assert "dqn/cartpole                     IQM " in done.out
+    assert "[1/2] dqn/cartpole seed 0: " in done.err
+    assert "not run: broken, seed 0" in (tmp_path / "out" / "card.md").read_text()
+
+
+@pytest.mark.parametrize(("bar", "code"), [(1.0, 0), (10_000.0, 1), (None, 0)])
+def test_the_exit_code_is_about_the_bar(
+    cli: Callable[..., Any], tmp_path: Path, bar: float | None, code: int
+) -> None:
+    source = write_suite(tmp_path / "small.yaml", entry(seeds=1, bar=bar))
+    done = cli("benchmark", source, "--run-dir", tmp_path / "out", "--quiet", "--json")
+    assert done.code == code
+    assert json.loads(done.out)["reached"] is (code == 0)
+    assert done.err == ""
+
+
+def test_a_suite_that_is_stopped_goes_on_and_comes_to_the_same(tmp_path: Path) -> None:
+    steps = {"total_timesteps": 8_000, "logging.frequency": 100, "checkpoint.frequency": 200}
+    source = write_suite(tmp_path / "small.yaml", entry(seeds=1, overrides=steps))
+    run = tmp_path / "out" / "dqn-cartpole" / "seed-0"
+
+    def begin_until(step: int, number: signal.Signals) -> Any:
+        parent = command(tmp_path, "benchmark", source, "--quiet", "--run-dir", tmp_path / "out")
+        wait_for(lambda: last_step(run / "metrics.jsonl") >= step, 60.0)
+        pid = int((run / "run.lock").read_text().split()[1])
+        parent.send(number)
+        assert parent.wait() == (143 if number == signal.SIGTERM else -9)
+        wait_for(lambda: not _runs(pid))
+        assert not (tmp_path / "out" / "results.json").exists()
+        return parent
+
+    assert begin_until(500, signal.SIGTERM).err == "SIGTERM: stopped; the same command completes it\n"
+    begin_until(2_000, signal.SIGKILL)
+    (result,) = Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False).entries
+    segments = json.loads((run / "metadata.json").read_text())["segments"]
+    assert len(segments) == 3, "it was cut twice"
+    whole = registry.train(
+        load_config("dqn/cartpole", {**TINY, **steps}), run_dir=tmp_path / "whole", console=False
+    )
+    assert whole.evaluation is not None
+    assert result.scores == (whole.evaluation.mean,)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("summary: x\nentries: []\n", "entries: "),
+        ("entries:\n  - config: dqn/cartpole\n", "summary: required key is missing"),
+        ("summary: x\nentries:\n  - config: dqn/cartpol\n", "entries.0: config: 'dqn/cartpol' is neither"),
+        ("summary: x\nentries:\n  - config: dqn/cartpole\n    sedes: 3\n", "entries.0.sedes: unknown key"),
+        ("summary: x\nentries:\n  - config: dqn/cartpole\n    seeds: 0\n", "entries.0.seeds: 0"),
+        ("summary: x\nentries:\n  - config: dqn/cartpole\n    bar: high\n", "entries.0.bar: 'high'"),
+        (
+            "summary: x\nentries:\n  - config: dqn/cartpole\n    overrides: {algo_kwargs.gama: 1}\n",
+            "entries.0: algo_kwargs.gama: unknown key",
+        ),
+        (
+            "summary: x\nentries:\n  - config: dqn/cartpole\n    overrides: {evaluation.final_episodes: 0}\n",
+            "entries.0: evaluation.final_episodes: 0",
+        ),
+        ("summary: x\nentries:\n  - config: dqn/cartpole\n    name: ../../x\n", "entries.0.name: '../../x'"),
+        (
+            "summary: x\nentries:\n  - config: dqn/cartpole\n  - config: dqn/cartpole\n",
+            "entries: 'dqn/cartpole' stands twice",
+        ),
+        ("- a\n", "should be a mapping"),
+        ("summary: [\n", "not valid YAML"),
+    ],
+)
+def test_a_suite_with_a_mistake_is_one_line(
+    cli: Callable[..., Any], tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    done = cli("benchmark", path, "--run-dir", tmp_path / "out")
+    assert done.code == 2
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_suite_is_named(cli: Callable[..., Any]) -> None:
+    done = cli("benchmark", "cartpol")
+    assert (done.code, done.err) == (
+        2,
+        "error: suite: 'cartpol' is neither a file nor a packaged suite; did you mean 'cartpole'?\n",
+    )
+
+
+def test_every_packaged_suite_loads_and_is_listed(cli: Callable[..., Any]) -> None:
+    listed = json.loads(cli("list", "--json").out)["suites"]
+    assert listed == list(packaged_suites())
+    assert {"quick", "cartpole", "pixels"} <= set(listed)
+    for name in listed:
+        suite = load_suite(name)
+        assert suite.summary
+        assert all(one.experiment.evaluation.final_episodes == 100 for one in suite.entries)
+
+
+def test_the_digest_is_of_what_is_computed() -> None:
+    plain = load_config("dqn/cartpole").model_dump(mode="json")
+    assert config_digest(plain) == config_digest({**plain, "seed": 9})
+    assert config_digest(plain) != config_digest({**plain, "threads": 2})
+    assert config_digest(dict(reversed(plain.items()))) == config_digest(plain)
+
+
+def test_the_last_step_is_that_of_the_last_whole_row(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    assert last_step(log) == 0
+    log.write_text("")
+    assert last_step(log) == 0
+    log.write_text('{"step": 5}\n{"step": 7, "x": 1}\n{"step": 9')
+    assert last_step(log) == 7
+    log.write_text("".join(f'{{"step": {n}, "filler": "{"x" * 50}"}}\n' for n in range(1_000)))
+    assert last_step(log) == 999
