@@ -1,15 +1,16 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PEERS  := .venv-peers
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test test-slow check bench clean
+.PHONY: help train test test-slow check bench bench-peers clean
 
 help:
 	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
 	@echo "make test    install what tests need and run the suite"
 	@echo "make check   ruff and mypy"
-	@echo "make bench   speed against Stable-Baselines3 and Tianshou, on this machine"
+	@echo "make bench   speed, memory and learning against the peers, on this machine; up to an hour"
 
 train: $(VENV)/installed
 	$(BIN)/rl-training train --config dqn/cartpole
@@ -25,14 +26,16 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed-bench
-	$(BIN)/python benchmarks/dqn_speed.py
+bench: bench-peers $(VENV)/installed-bench
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/drqn_speed.py
 	$(BIN)/python benchmarks/drqv2_speed.py
 
+bench-peers: $(VENV)/installed $(PEERS)/installed
+	$(BIN)/python benchmarks/peers/run.py --peers $(PEERS)/bin/python
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,4 +50,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 $(VENV)/installed-bench: $(VENV)/installed
 	$(PIP) --editable ".[bench]"
+	@touch $@
+
+# The peers pin what they like, so they have an environment of their own.
+$(PEERS)/installed: benchmarks/peers/requirements.txt benchmarks/peers/constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--requirement benchmarks/peers/requirements.txt --constraint benchmarks/peers/constraints.txt
 	@touch $@

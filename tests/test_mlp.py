@@ -36,6 +36,25 @@ def test_output_and_gradients_equal_torchs_layers(activation: str, hidden: list[
         torch.testing.assert_close(mlp(x), results[1][0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("sizes", [(4, 120, 84, 2), (64, 32, 40), (3, 300, 300, 9)])
+@pytest.mark.parametrize("batch", [1, 64, 500])
+def test_thin_and_thick_layers_equal_torchs(sizes: tuple[int, ...], batch: int) -> None:
+    """Products of both kinds, in all three roles, with and without a place for the result."""
+    torch.manual_seed(0)
+    mlp = MLP(sizes)
+    x, weight = torch.randn(batch, sizes[0]), torch.randn(batch, sizes[-1])
+    expected = torch.autograd.grad((reference(mlp)(x) * weight).sum(), list(mlp.parameters()))
+    by_graph = torch.autograd.grad((mlp(x) * weight).sum(), list(mlp.parameters()))
+    written = [torch.full_like(p, torch.nan).detach() for p in mlp.parameters()]
+    with torch.no_grad():
+        layers = mlp.layers(x)
+        mlp.gradients(layers, weight, written)
+        torch.testing.assert_close(layers[-1], reference(mlp)(x), rtol=1e-4, atol=1e-4)
+    for plain, graph, out in zip(expected, by_graph, written, strict=True):
+        torch.testing.assert_close(graph, plain, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(out, plain, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("activation", FUSED)
 def test_gradients_equal_finite_differences(activation: str) -> None:
     torch.manual_seed(0)

@@ -370,7 +370,7 @@ RESTORED_DIFFERENTLY = {
     ".grad": "views of _grad",
     "optimizer.grads": "the same",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
-    ".metrics._values": "folded into the sums by a save",
+    ".metrics._kept": "folded into the sums by a save",
 }
 
 

@@ -76,19 +76,18 @@ def dqn_gradient(
     choosing = next_q_target if next_q_online is None else next_q_online
     if batch.next_mask is not None:
         choosing = np.where(batch.next_mask.numpy(), choosing, -np.inf)
-    with np.errstate(all="ignore"):  # what is not finite is refused by the optimizer
-        following = choosing.max(1) if next_q_online is None else next_q_target[rows, choosing.argmax(1)]
-        target = batch.reward.numpy() + batch.discount.numpy() * following
-        value = q[rows, action]
-        error = value - target
-        # Huber's slope is the error cut off at 1, that of the square is twice the error.
-        slope = np.minimum(np.maximum(error, -1.0), 1.0) if loss_name == "huber" else error + error
-        each = slope * (error - 0.5 * slope) if loss_name == "huber" else error * error
-        if batch.weight is not None:
-            weight = batch.weight.numpy()
-            slope, each = slope * weight, each * weight
-        grad = np.zeros_like(q)
-        grad[rows, action] = slope / np.float32(len(q))
+    following = choosing.max(1) if next_q_online is None else next_q_target[rows, choosing.argmax(1)]
+    target = batch.reward.numpy() + batch.discount.numpy() * following
+    value = q[rows, action]
+    error = value - target
+    # Huber's slope is the error cut off at 1, that of the square is twice the error.
+    slope = np.minimum(np.maximum(error, -1.0), 1.0) if loss_name == "huber" else error + error
+    each = slope * (error - 0.5 * slope) if loss_name == "huber" else error * error
+    if batch.weight is not None:
+        weight = batch.weight.numpy()
+        slope, each = slope * weight, each * weight
+    grad = np.zeros_like(q)
+    grad[rows, action] = slope / np.float32(len(q))
     head = HeadLoss(
         torch.from_numpy(each),
         torch.from_numpy(value),

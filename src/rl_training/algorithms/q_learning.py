@@ -132,6 +132,10 @@ class QLearner(ABC, Generic[Config]):
         """Choose actions [N] that ``mask`` [N, A] allows; when exploring, each environment tosses its own coin."""
         if not explore:
             return Decision(greedy_actions(self.q_values(obs), mask))
+        if len(obs) == 1:  # so often that it is worth not making arrays of one coin
+            if self._rng.random() < self.epsilon:
+                return Decision(self._random_actions(1, mask))
+            return Decision(greedy_actions(self.q_values(obs, noisy=True), mask))
         explores = self._rng.random(len(obs)) < self.epsilon
         if explores.all():
             return Decision(self._random_actions(len(obs), mask))

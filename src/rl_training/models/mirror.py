@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
+from rl_training.models.mlp import MAX_PRODUCTS
 from rl_training.models.mlp_c51_q_network import MLPC51QNetwork
 from rl_training.models.mlp_q_network import ActionMLP, MLPQNetwork
 from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
@@ -21,8 +22,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 MAX_BATCH = 16
 """Above this many observations torch is the faster one."""
-MAX_PRODUCTS = 2**18
-"""Multiplications in one layer above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
 
 class NumpyMirror:

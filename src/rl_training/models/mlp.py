@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
@@ -27,6 +28,11 @@ _FUSED: dict[str, Activation] = {
     "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0)),
     "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
 }
+
+THIN = 8
+"""A product of matrices is thin if one of its three sizes is no larger than this."""
+MAX_PRODUCTS = 2**18
+"""Multiplications in one product above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
 
 class MLP(nn.Module):
@@ -103,7 +109,7 @@ def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
     outputs = [x]
     last = len(parameters) - 2
     for i in range(0, len(parameters), 2):
-        x = nn.functional.linear(x, parameters[i], parameters[i + 1])
+        x = _linear(x, parameters[i], parameters[i + 1])
         outputs.append(x if i == last else activate(x))
     return outputs
 
@@ -121,10 +127,31 @@ def _backward(
     for i in range(len(parameters) - 2, -1, -2):
         below = layers[i // 2]
         grads.append(torch.sum(grad, 0, out=out[i + 1]))
-        grads.append(torch.mm(grad.t(), below, out=out[i]))
+        grads.append(_product(grad.t(), below, out[i]))
         if i > 0:
-            grad = through_activation(torch.mm(grad, parameters[i]), below)
+            grad = through_activation(_product(grad, parameters[i]), below)
     return grads[::-1], grad
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    if x.ndim == 2 and len(weight) <= THIN and _is_numpys(x, x.shape[0] * weight.numel()):
+        return torch.from_numpy(np.dot(x.detach().numpy(), weight.detach().numpy().T)).add_(bias)
+    return nn.functional.linear(x, weight, bias)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return a @ b without a graph, for thin ones by NumPy: there, its BLAS takes a fraction of MKL's time."""
+    (rows, inner), columns = a.shape, b.shape[1]
+    if min(rows, inner, columns) > THIN or not _is_numpys(a, rows * inner * columns):
+        return torch.mm(a, b, out=out)
+    if out is None:
+        return torch.from_numpy(np.dot(a.numpy(), b.detach().numpy()))
+    np.dot(a.numpy(), b.numpy(), out=out.numpy())
+    return out
+
+
+def _is_numpys(x: torch.Tensor, products: int) -> bool:
+    return products <= MAX_PRODUCTS and x.dtype is torch.float32 and x.device.type == "cpu"
 
 
 class _MLPFunction(torch.autograd.Function):

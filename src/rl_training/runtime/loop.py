@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from rl_training.algorithms.protocol import UpdateResult
@@ -26,7 +27,7 @@ def train(run: Run) -> Iterator[Clock]:
         algorithm.advance(clock.steps)
         for batch in experience.batches(clock.steps):
             lap("other")
-            result = _without_denormals(algorithm.update, batch)
+            result = _quietly(algorithm.update, batch)
             experience.feedback(batch, result.priorities)
             metrics.record(result.metrics)
             clock.updates += 1
@@ -34,14 +35,16 @@ def train(run: Run) -> Iterator[Clock]:
         yield clock
 
 
-def _without_denormals(update: Callable[[Any], UpdateResult], batch: Any) -> UpdateResult:
-    """Update with denormal numbers taken for zero.
+def _quietly(update: Callable[[Any], UpdateResult], batch: Any) -> UpdateResult:
+    """Update with denormal numbers taken for zero, and without NumPy's warnings of numbers that are not finite.
 
-    The optimizer's moments of units that have died decay into them, and CPUs treat them very slowly. The mode
-    holds for the update only: an environment's own arithmetic is none of our business.
+    The optimizer's moments of units that have died decay into denormals, and CPUs treat them very slowly. What is
+    not finite is refused by the optimizer, in one line. Both hold for the update only: an environment's own
+    arithmetic is none of our business.
     """
     torch.set_flush_denormal(True)
     try:
-        return update(batch)
+        with np.errstate(all="ignore"):
+            return update(batch)
     finally:
         torch.set_flush_denormal(False)

@@ -13,23 +13,50 @@ from rl_training.algorithms.protocol import Means
 from rl_training.runtime.collector import Episode
 
 _FOLD = 256
-"""Tensors kept per metric before they are summed up, so that memory stays flat however rarely is logged."""
+"""Values kept of each metric before they are summed up, so that memory stays flat however rarely is logged."""
+
+
+class _Kept:
+    """The newest values of one metric, copied into one block of memory.
+
+    Were the tensors themselves kept, they would lie scattered between the large ones of updates to come, and the
+    heap would grow by those with every update.
+    """
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self.block = torch.empty((_FOLD, *like.shape), dtype=like.dtype, device=like.device)
+        self._rows = list(self.block)
+        self.shape = like.shape
+        self.count = 0
+
+    def add(self, value: torch.Tensor) -> None:
+        self._rows[self.count].copy_(value)
+        self.count += 1
+
+    def take_means(self) -> list[float]:
+        """Return the mean of each value, oldest first, and forget them."""
+        count, self.count = self.count, 0
+        means: list[float] = self.block[:count].double().reshape(count, -1).mean(1).tolist()
+        return means
 
 
 class Metrics:
     """Means of the update metrics since the last row, and of the last episodes."""
 
     def __init__(self, window: int) -> None:
-        self._values: dict[str, list[torch.Tensor]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._sums: dict[str, tuple[float, int]] = {}
         self._episodes: deque[Episode] = deque(maxlen=window)
 
     def record(self, metrics: Means) -> None:
         """Remember the metrics of one update."""
         for name, value in metrics.samples.items():
-            values = self._values.setdefault(name, [])
-            values.append(value)
-            if len(values) >= _FOLD:
+            kept = self._kept.get(name)
+            if kept is None or kept.shape != value.shape:  # batches may differ in size
+                self._fold(name)
+                kept = self._kept[name] = _Kept(value)
+            kept.add(value)
+            if kept.count >= _FOLD:
                 self._fold(name)
 
     def record_episodes(self, episodes: list[Episode]) -> None:
@@ -47,27 +74,27 @@ class Metrics:
         if self._episodes:
             row["rollout/ep_rew_mean"] = float(np.mean([e[0] for e in self._episodes]))
             row["rollout/ep_len_mean"] = float(np.mean([e[1] for e in self._episodes]))
-        for name in self._values:
+        for name in self._kept:
             self._fold(name)
         for name, (total, count) in self._sums.items():
             row[f"train/{name}"] = total / count
-        self._values.clear()
         self._sums.clear()
         return row
 
     def _fold(self, name: str) -> None:
-        values = self._values[name]
+        kept = self._kept.get(name)
+        if kept is None or not kept.count:
+            return
         total, count = self._sums.get(name, (0.0, 0))
-        if values:
-            # Added one by one, so that it makes no difference into which portions a checkpoint cuts them.
-            for mean in _means(values):
-                total += mean
-        self._sums[name] = (total, count + len(values))
-        values.clear()
+        means = kept.take_means()
+        # Added one by one, so that it makes no difference into which portions a checkpoint cuts them.
+        for mean in means:
+            total += mean
+        self._sums[name] = (total, count + len(means))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next row will be made of."""
-        for name in self._values:
+        for name in self._kept:
             self._fold(name)
         return {
             "sums": {name: list(pair) for name, pair in self._sums.items()},
@@ -76,14 +103,7 @@ class Metrics:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self._values.clear()
+        self._kept.clear()
         self._sums = {name: (float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._episodes.clear()
         self._episodes.extend((float(r), int(length)) for r, length in state["episodes"])
-
-
-def _means(values: list[torch.Tensor]) -> list[float]:
-    if len({value.shape for value in values}) > 1:  # batches of different sizes
-        return [float(value.double().mean()) for value in values]
-    means: list[float] = torch.stack(values).double().reshape(len(values), -1).mean(1).tolist()
-    return means

@@ -51,8 +51,7 @@ class Run:
             context = build_context(config, obs, actions, self.streams, network)
             self.experience: Experience = spec.build_experience(context)
             self.collector = Collector(envs, actions, seed_sequence(config.seed, "env"), self.timer)
-            if len(obs.shape) > 2:
-                keep_freed_memory()  # batches of images are large; after the replay, which is never freed
+            keep_freed_memory()  # after the replay, which is never freed
         except BaseException:
             envs.close()
             raise

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH, MAX_PRODUCTS
-from rl_training.models.mlp import MLP
+from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH
+from rl_training.models.mlp import MAX_PRODUCTS, MLP
 from rl_training.models.mlp_q_network import Features
 from rl_training.models.normalizer import RunningNormalizer, numpy_normalizer
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork

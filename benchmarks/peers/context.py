@@ -1,0 +1,36 @@
+"""What every section of the benchmark needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from report import Report
+from worker import Worker
+
+LIMIT = 1_200.0
+"""Seconds after which a worker that does not answer is given up."""
+TITLES = {"ours": "rl_training", "sb3": "Stable-Baselines3", "sbx": "SBX", "tianshou": "Tianshou"}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The interpreters, the sizes, and where results go."""
+
+    ours: Path
+    peers: Path
+    out: Path
+    turns: int
+    seeds: int
+    quick: bool
+    report: Report
+
+    def start(self, side: str, name: str) -> Worker:
+        """Start the worker of a side; its stderr goes to a log of that name."""
+        return Worker(
+            side,
+            self.ours if side == "ours" else self.peers,
+            self.out / "logs" / f"{name}.log",
+            limit=LIMIT,
+            on_versions=lambda versions: self.report.versions.update({side: versions}),
+        )

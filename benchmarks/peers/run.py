@@ -1,0 +1,71 @@
+"""The same jobs by rl_training, Stable-Baselines3, sb3-contrib, SBX and Tianshou: speed, learning, memory.
+
+Every side is a process of its own with one thread, the peers' in an environment of their own. In a contest of speed
+they take turns, so that whatever else the machine does hits all of them; all have warmed up before, and every step
+timed includes its share of updates. Ratios are those of the total times. ``README.md`` says what is equal and what not.
+
+Run: python benchmarks/peers/run.py --peers .venv-peers/bin/python [--only NAME ...] [--out FOLDER] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import jobs
+from context import Context
+from report import Report
+from sections import SECTIONS
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers", type=Path, default=Path(".venv-peers/bin/python"), help="their interpreter"
+    )
+    parser.add_argument("--ours", type=Path, default=Path(sys.executable), help="our interpreter")
+    parser.add_argument("--only", nargs="+", choices=["speed", *SECTIONS], help="default: everything")
+    parser.add_argument("--turns", type=int, help="turns of each side (default 15, quick 3)")
+    parser.add_argument("--seeds", type=int, help="seeds of each run that learns (default 3, quick 1)")
+    parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see whether everything works")
+    args = parser.parse_args()
+    if not args.peers.exists():
+        parser.error(f"--peers: {args.peers} does not exist; 'make bench-peers' installs it")
+    return args
+
+
+def main() -> int:
+    args = parse()
+    out: Path = args.out or Path("runs/peers") / datetime.now().strftime("%Y%m%d-%H%M%S")
+    if (out / "results.json").exists():
+        raise SystemExit(f"error: --out: {out} holds results already")
+    report = Report(out.absolute(), load_before=os.getloadavg()[0])
+    context = Context(
+        # Not resolved: the interpreter of a virtual environment is a link, and knows it by its own place.
+        ours=args.ours.absolute(),
+        peers=args.peers.absolute(),
+        out=out.absolute(),
+        turns=args.turns or (3 if args.quick else 15),
+        seeds=args.seeds or (1 if args.quick else 3),
+        quick=args.quick,
+        report=report,
+    )
+    wanted = set(args.only or SECTIONS)
+    if "speed" in wanted:
+        wanted |= set(jobs.CONTESTS)
+    for name, section in SECTIONS.items():
+        if name in wanted:
+            report.add(name, section(context))
+    report.write()
+    print(f"Written to {out}")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

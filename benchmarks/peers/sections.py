@@ -1,0 +1,245 @@
+"""The parts of the benchmark, each of which ends in a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jobs
+from context import TITLES, Context
+from report import Section, mib
+from turns import Entrant, Times, ratios, take_turns
+from worker import WorkerDied
+
+
+def speed(name: str) -> Callable[[Context], Section]:
+    """Return the section of one contest."""
+    contest = jobs.CONTESTS[name]
+
+    def section(context: Context) -> Section:
+        entrants = [Entrant(side, side, contest.job) for side in contest.sides]
+        times = take_turns(context, name, entrants, turn=contest.turn, warm_up=jobs.WARM_UP)
+        columns = (
+            "side",
+            "steps/s",
+            "updates/s",
+            "updates a step",
+            "we are faster by",
+            "80 % of the turns",
+            "by processor time",
+            "processor / wall",
+            "peak MiB",
+        )
+        table = Section(f"{name}: {contest.title}", columns)
+        compared = {side: ratios(times["ours"], times[side]) for side in times} if "ours" in times else {}
+        for side, spent in times.items():
+            versus = compared.get(side) if side != "ours" else None
+            table.rows.append(
+                [
+                    "sb3-contrib" if (name, side) == ("qr", "sb3") else TITLES[side],
+                    f"{spent.speed:,.0f}",
+                    f"{spent.speed * spent.updates_per_step:,.0f}",
+                    f"{spent.updates_per_step:.3f}",
+                    f"{versus['wall']:.2f}" if versus else "",
+                    f"{versus['low']:.2f} to {versus['high']:.2f}" if versus else "",
+                    f"{versus['cpu']:.2f}" if versus else "",
+                    f"{sum(spent.cpu) / sum(spent.seconds):.2f}",
+                    mib(spent.peak_rss),
+                ]
+            )
+        table.notes.append(f"{context.turns} turns of {contest.turn:,} steps each.")
+        table.data = {side: {**asdict(spent), "ratios": compared.get(side)} for side, spent in times.items()}
+        return table
+
+    return section
+
+
+def scaling(context: Context) -> Section:
+    """More environments at the same number of updates per env step, ours only."""
+    entrants = [Entrant(f"{n}", "ours", replace(jobs.A, num_envs=n)) for n in jobs.SCALING_ENVS]
+    times = take_turns(context, "scaling", entrants, turn=jobs.SCALING_TURN, warm_up=jobs.SCALING_WARM_UP)
+    table = Section(
+        "Environments, ours: the network of A, an update every 10 steps of all environments together",
+        ("environments", "steps/s", "updates/s", "updates a step", "faster than the first"),
+    )
+    first: Times | None = next(iter(times.values()), None)
+    for name, spent in times.items():
+        assert first is not None
+        table.rows.append(
+            [
+                name,
+                f"{spent.speed:,.0f}",
+                f"{spent.speed * spent.updates_per_step:,.0f}",
+                f"{spent.updates_per_step:.3f}",
+                f"{spent.speed / first.speed:.2f}",
+            ]
+        )
+    table.data = {name: asdict(spent) for name, spent in times.items()}
+    return table
+
+
+def time_to_bar(context: Context) -> Section:
+    """Seconds from the start of the process to an evaluation at the bar, one process at a time."""
+    every, episodes, bar = jobs.BAR_EVERY, jobs.BAR_EPISODES, jobs.BAR
+    total = 2 * every if context.quick else jobs.BAR_STEPS
+    request = {"mode": "time-to-bar", "every": every, "episodes": episodes, "bar": bar, "total": total}
+    results: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    for seed in range(context.seeds):
+        for side, runs in results.items():
+            begin = time.perf_counter()
+            try:
+                with context.start(side, f"bar-{side}-{seed}") as worker:
+                    answer = worker.ask(**request, job=asdict(jobs.ZOO), seed=seed)
+                    runs.append({**answer, "seconds": time.perf_counter() - begin, "seed": seed})
+            except WorkerDied as error:
+                context.report.fail(f"bar, {side}, seed {seed}", str(error))
+    table = Section(
+        f"Time to a mean of {bar:g} over {episodes} greedy episodes on CartPole-v1, imports included",
+        ("side", "got there", "median seconds", *(f"seed {seed}" for seed in range(context.seeds))),
+    )
+    for side, runs in results.items():
+        cells = {run["seed"]: _bar_cell(run) for run in runs}
+        reached = [run["seconds"] for run in runs if run["reached"]]
+        # Those that did not get there would have taken longer than any that did.
+        times = sorted([*reached, *[math.inf] * (context.seeds - len(reached))])
+        middle = statistics.median_high(times)
+        table.rows.append(
+            [
+                TITLES[side],
+                f"{len(reached)} of {context.seeds}",
+                f"{middle:.1f}" if math.isfinite(middle) else "",
+                *(cells.get(seed, "died") for seed in range(context.seeds)),
+            ]
+        )
+    table.notes.append(
+        f"Evaluated every {every:,} steps. Ours is `{jobs.OUR_CONFIG}` as packaged; Stable-Baselines3 has the "
+        f"RL-Zoo's settings, and goes on to {total:,} steps."
+    )
+    table.data = results
+    return table
+
+
+def _bar_cell(run: dict[str, Any]) -> str:
+    if run["reached"]:
+        return f"{run['seconds']:.1f} s, {run['steps']:,} steps"
+    return f"not in {run['steps']:,} steps and {run['seconds']:.0f} s; best {run['best']:.0f}"
+
+
+def memory(context: Context) -> Section:
+    """Most memory of a whole process, of a run that fills its replay."""
+    steps = 5_000 if context.quick else jobs.REPLAY_STEPS
+    vectors = replace(jobs.REPLAY, learning_starts=steps - 1_000)
+    images = jobs.Images(observations=1_000) if context.quick else jobs.Images()
+    fill = {"mode": "memory", "job": asdict(vectors), "total": steps}
+    show = {"mode": "images", **asdict(images)}
+    first = f"CartPole-v1, {steps:,} of {vectors.buffer_size:,} transitions"
+    second = f"images [9, 84, 84], {images.observations:,} of as many"
+    cases: list[tuple[str, str, str, dict[str, Any]]] = [
+        (first, "ours", "rl_training, DQN", fill),
+        (first, "sb3", "Stable-Baselines3, DQN", fill),
+        (second, "ours", "rl_training, DrQ-v2", show),
+        (second, "sb3", "Stable-Baselines3, TD3", {**show, "shared": False}),
+        (second, "sb3", "Stable-Baselines3, TD3, optimize_memory_usage", {**show, "shared": True}),
+    ]
+    table = Section("Memory", ("replay", "side", "peak MiB", "of which imports", "updates"))
+    table.data = []
+    for replay, side, title, request in cases:
+        try:
+            with context.start(side, f"memory-{request['mode']}-{side}") as worker:
+                answer = worker.ask(**request)
+        except WorkerDied as error:
+            context.report.fail(f"memory, {title}", str(error))
+            continue
+        cells = [replay, title, mib(answer["peak_rss"]), mib(answer["imported"]), str(answer["updates"])]
+        table.rows.append(cells)
+        table.data.append({"replay": replay, "side": title, **answer})
+    return table
+
+
+def curves(context: Context) -> Section:
+    """Learning curves of the same jobs, two processes at a time."""
+    scale = 10 if context.quick else 1
+    every = jobs.CURVE_EVERY // scale
+    # The longest first, so that no process is left alone for long.
+    order = [(job, side) for side in ("sb3", "ours") for job in sorted(jobs.CURVES, reverse=True)]
+    runs = [(job, side, seed) for job, side in order for seed in range(context.seeds)]
+
+    def run(entry: tuple[str, str, int]) -> dict[str, Any] | None:
+        name, side, seed = entry
+        folder = context.out / "curves" / name / side / f"seed-{seed}"
+        request = {
+            "mode": "curve",
+            "job": asdict(jobs.CONTESTS[name].job),
+            "total": jobs.CURVES[name] // scale,
+            "seed": seed,
+            "folder": str(folder),
+            "every": every,
+        }
+        try:
+            with context.start(side, f"curve-{name}-{side}-{seed}") as worker:
+                worker.ask(**request)
+        except WorkerDied as error:
+            context.report.fail(f"curves, {name}, {side}, seed {seed}", str(error))
+            return None
+        return _read_run(folder)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        results = dict(zip(runs, pool.map(run, runs), strict=True))
+    table = Section(
+        "Learning curves of the same jobs",
+        (
+            "job",
+            "side",
+            "steps",
+            f"mean of {jobs.FINAL_EPISODES} final episodes",
+            "mean of the curve",
+            "seconds",
+        ),
+    )
+    for job, side in sorted(order, key=lambda entry: (entry[0], entry[1] != "ours")):
+        found = [r for seed in range(context.seeds) if (r := results[job, side, seed]) is not None]
+        table.rows.append(
+            [
+                job,
+                TITLES[side],
+                f"{jobs.CURVES[job] // scale:,}",
+                ", ".join(f"{r['final']:.1f}" for r in found),
+                ", ".join(f"{statistics.fmean(r['means']):.1f}" for r in found),
+                ", ".join(f"{r['seconds']:.0f}" for r in found),
+            ]
+        )
+    table.notes.append(f"Evaluated every {every:,} steps; two processes at a time, evaluations included.")
+    table.data = [
+        {"job": job, "side": side, "seed": seed, **result}
+        for (job, side, seed), result in results.items()
+        if result is not None
+    ]
+    return table
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [row for row in rows if "eval/mean_reward" in row]
+    result = json.loads((folder / "result.json").read_text())
+    return {
+        "steps": [row["step"] for row in evaluated],
+        "means": [row["eval/mean_reward"] for row in evaluated],
+        "final": result["evaluation"]["mean"],
+        "seconds": result["seconds"],
+    }
+
+
+SECTIONS: dict[str, Callable[[Context], Section]] = {
+    **{name: speed(name) for name in jobs.CONTESTS},
+    "scaling": scaling,
+    "bar": time_to_bar,
+    "memory": memory,
+    "curves": curves,
+}

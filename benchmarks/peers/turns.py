@@ -1,0 +1,95 @@
+"""Sides that take turns at the same job, so that whatever else the machine does hits all of them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+from context import Context
+from jobs import Job
+from worker import Worker, WorkerDied
+
+TOLERANCE = 0.02
+"""Share by which a side's updates per step may differ from those of the job."""
+
+
+@dataclass
+class Times:
+    """What the turns of one side took."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    steps: int = 0
+    updates: int = 0
+    peak_rss: int = 0
+
+    @property
+    def speed(self) -> float:
+        return self.steps / sum(self.seconds)
+
+    @property
+    def updates_per_step(self) -> float:
+        return self.updates / self.steps
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One who takes turns: a name, the side whose worker it is, and its job."""
+
+    name: str
+    side: str
+    job: Job
+
+
+def take_turns(
+    context: Context, where: str, entrants: list[Entrant], *, turn: int, warm_up: int
+) -> dict[str, Times]:
+    """Return what the turns took of those that got through all of them; the others are reported as failures."""
+    total = warm_up + (context.turns + 1) * turn
+    times: dict[str, Times] = {}
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for entrant in entrants:
+            # Exploration ends with the warm-up, so that all turns are alike.
+            job = replace(entrant.job, exploration_fraction=warm_up / total)
+            try:
+                worker = stack.enter_context(context.start(entrant.side, f"{where}-{entrant.name}"))
+                worker.ask(mode="speed", job=asdict(job), total=total, warm_up=warm_up)
+                workers[entrant.name], times[entrant.name] = worker, Times()
+            except WorkerDied as error:
+                context.report.fail(f"{where}, {entrant.name}", str(error))
+        for _ in range(context.turns):
+            for name, worker in list(workers.items()):
+                try:
+                    answer = worker.ask(steps=turn)
+                except WorkerDied as error:
+                    context.report.fail(f"{where}, {name}", str(error))
+                    del workers[name], times[name]
+                    continue
+                times[name].seconds.append(answer["seconds"])
+                times[name].cpu.append(answer["cpu"])
+                times[name].steps += answer["steps"]
+                times[name].updates += answer["updates"]
+                times[name].peak_rss = answer["peak_rss"]
+    for entrant in entrants:
+        if entrant.name in times:
+            _check_updates(context, f"{where}, {entrant.name}", entrant.job, times[entrant.name])
+    return times
+
+
+def _check_updates(context: Context, where: str, job: Job, times: Times) -> None:
+    wanted, made = job.updates_per_step, times.updates_per_step
+    if abs(made - wanted) > TOLERANCE * wanted:
+        context.report.fail(where, f"{made:.4f} updates a step, the job has {wanted:.4f}")
+
+
+def ratios(ours: Times, theirs: Times) -> dict[str, float]:
+    """Return how many times faster we are, in all and over the middle 80 % of the turns."""
+    low, high = np.percentile(np.divide(theirs.seconds, ours.seconds), [10, 90])
+    return {
+        "wall": ours.speed / theirs.speed,
+        "low": float(low),
+        "high": float(high),
+        "cpu": (sum(theirs.cpu) / theirs.steps) / (sum(ours.cpu) / ours.steps),
+    }

@@ -1,0 +1,76 @@
+"""SBX, Stable-Baselines3 in JAX, as a worker."""
+
+# mypy: allow-subclassing-any, allow-untyped-decorators
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+import tasks
+import torch
+from jobs import Job
+from protocol import serve
+from sbx import DQN
+from sbx.common.type_aliases import RLTrainState
+from sbx.dqn.policies import DQNPolicy
+
+from workers.sb3_api import ModelRun, options
+
+
+class QNetwork(nn.Module):
+    """Like SBX's own, whose hidden layers are two of the same size."""
+
+    hidden: tuple[int, ...]
+    num_actions: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        for size in self.hidden:
+            x = nn.relu(nn.Dense(size)(x))
+        return nn.Dense(self.num_actions)(x)
+
+
+class Policy(DQNPolicy):
+    """SBX's own with any hidden sizes."""
+
+    def __init__(self, *args: Any, net_arch: list[int], **kwargs: Any) -> None:
+        super().__init__(*args, net_arch=net_arch, **kwargs)
+        self._hidden = tuple(net_arch)
+
+    def build(self, key: Any, lr_schedule: Any) -> Any:
+        key, own = jax.random.split(key, 2)
+        obs = jnp.array([self.observation_space.sample()])
+        self.qf = QNetwork(self._hidden, int(self.action_space.n))
+        self.qf_state = RLTrainState.create(
+            apply_fn=self.qf.apply,
+            params=self.qf.init({"params": own}, obs),
+            target_params=self.qf.init({"params": own}, obs),
+            tx=self.optimizer_class(learning_rate=lr_schedule(1), **self.optimizer_kwargs),
+        )
+        self.qf.apply = jax.jit(self.qf.apply)
+        return key
+
+
+def clipped_adam(learning_rate: float, eps: float, max_grad_norm: float) -> Any:
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=eps))
+
+
+def build(job: Job, total: int, seed: int) -> ModelRun:
+    if job.algo != "dqn":
+        raise SystemExit(f"algo: '{job.algo}' is not to be had here")
+    policy = {
+        "net_arch": list(job.hidden),
+        "optimizer_class": clipped_adam,
+        "optimizer_kwargs": {"eps": job.adam_eps, "max_grad_norm": job.max_grad_norm},
+    }
+    return ModelRun(DQN(Policy, job.env, seed=seed, policy_kwargs=policy, **options(job)), total)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # the replay is that of Stable-Baselines3
+    names = ("sbx-rl", "stable_baselines3", "jax", "jaxlib", "flax", "optax", "torch", "numpy", "gymnasium")
+    serve(names, tasks.handlers(build))
