@@ -26,10 +26,11 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-peers $(VENV)/installed-bench
+bench: $(VENV)/installed-bench $(PEERS)/installed
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/drqn_speed.py
 	$(BIN)/python benchmarks/drqv2_speed.py
+	$(MAKE) bench-peers
 
 bench-peers: $(VENV)/installed $(PEERS)/installed
 	$(BIN)/python benchmarks/peers/run.py --peers $(PEERS)/bin/python

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from children import command, wait_for
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, RunLockedError
 from rl_training.experiment import registry
 from rl_training.experiment.benchmark import Benchmark, card
 from rl_training.experiment.configs import load_config, packaged_suites
@@ -71,6 +73,7 @@ def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "card.md").read_text()
     assert page == card(result)
     assert page.count("**missed**") == 1
+    assert page.count("| reached |") == 1
     assert "Small ones." in page
     assert f"{first.iqm:.1f}" in page
     assert first.digest in page
@@ -95,8 +98,14 @@ def test_results_of_other_versions_are_not_mixed(tmp_path: Path) -> None:
     path = tmp_path / "out" / "facts.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "torch": "1.0"}))
-    with pytest.raises(ConfigError, match="was begun where torch was another; choose another folder"):
+    with pytest.raises(
+        ConfigError, match=r"was begun where torch was '1\.0', here it is '2.*choose another folder"
+    ):
         Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    for changed in ("source", "suite", "unheard"):
+        path.write_text(json.dumps({**facts, changed: "x"}))
+        with pytest.raises(ConfigError, match=f"was begun where {changed} was 'x'"):
+            Benchmark(suite, folder=tmp_path / "out").run(console=False)
     path.write_text("{")
     with pytest.raises(ConfigError, match="damaged"):
         Benchmark(suite, folder=tmp_path / "out").run(console=False)
@@ -105,15 +114,92 @@ def test_results_of_other_versions_are_not_mixed(tmp_path: Path) -> None:
         Benchmark(suite, folder=tmp_path / "file").run(console=False)
 
 
-def test_an_entry_that_cannot_run_does_not_stop_the_others(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_fails_does_not_stop_the_others(cli: Callable[..., Any], tmp_path: Path) -> None:
     broken = entry(name="broken", seeds=1, overrides={"env.id": "Pendulum-v1"})
-    source = write_suite(tmp_path / "small.yaml", broken, entry(seeds=1))
-    done = cli("benchmark", source, "--run-dir", tmp_path / "out")
+    half = entry(name="half")
+    source = write_suite(tmp_path / "small.yaml", broken, half, entry(seeds=1))
+    out = tmp_path / "out"
+    (out / "half" / "seed-1" / "checkpoints").mkdir(parents=True)
+    (out / "half" / "seed-1" / "metrics.jsonl").write_text("")
+    done = cli("benchmark", source, "--run-dir", out)
     assert done.code == 1
-    assert "broken                           not run: broken, seed 0: algo: 'dqn' takes discrete" in done.out
-    assert "dqn/cartpole                     IQM " in done.out
-    assert "[1/2] dqn/cartpole seed 0: " in done.err
-    assert "not run: broken, seed 0" in (tmp_path / "out" / "card.md").read_text()
+    failed, partly, good = done.out.splitlines()[:3]
+    assert "1 of 1 seeds failed: broken, seed 0: algo: 'dqn' takes discrete" in failed
+    assert "IQM " in partly
+    assert "1 of 2 seeds failed: half, seed 1: " in partly
+    assert good.split()[:2] == ["dqn/cartpole", "IQM"]
+    assert "] dqn/cartpole seed 0: " in done.err
+    rows = (out / "card.md").read_text().splitlines()
+    assert sum("**failed**" in row for row in rows) == 2
+    plain = json.loads((out / "results.json").read_text())["entries"]
+    assert [len(item["scores"]) for item in plain] == [0, 1, 1]
+    assert [item["reached"] for item in plain] == [False, False, True]
+
+
+def test_other_steps_are_another_benchmark(tmp_path: Path) -> None:
+    """A run that is carried on is not the run that had more steps from the start: schedules stretch."""
+    source = write_suite(tmp_path / "small.yaml", entry(seeds=1))
+    Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
+    for steps in (200, 400):
+        write_suite(source, entry(seeds=1, steps=steps))
+        with pytest.raises(ConfigError, match="another experiment: total_timesteps differs"):
+            Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
+
+
+def test_a_call_that_runs_nothing_changes_nothing(tmp_path: Path) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
+    Benchmark(suite, folder=tmp_path / "out", at_once=1).run(console=False)
+    path = tmp_path / "out" / "results.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "finished": "once"}))
+    again = Benchmark(suite, folder=tmp_path / "out", at_once=2).run(console=False)
+    assert (again.finished, again.at_once) == ("once", 1)
+    # What is damaged is made again.
+    result = tmp_path / "out" / "dqn-cartpole" / "seed-0" / "result.json"
+    result.write_text('{"steps": 300, "evaluation": {}}')
+    assert (
+        Benchmark(suite, folder=tmp_path / "out").run(console=False).entries[0].scores
+        == again.entries[0].scores
+    )
+
+
+def test_a_folder_of_something_else_is_refused(cli: Callable[..., Any], tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "small.yaml", entry(seeds=1))
+    run = tmp_path / "run"
+    registry.train(load_config("dqn/cartpole", TINY), run_dir=run, console=False)
+    assert "run: holds something else" in cli("benchmark", suite, "--run-dir", run).err
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "facts.json").write_text("{}")
+    done = cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "bench")
+    assert (done.code, "holds a run already" in done.err) == (2, True)
+
+
+def test_two_benchmarks_do_not_share_a_folder(tmp_path: Path) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
+    benchmark = Benchmark(suite, folder=tmp_path / "out")
+    with (
+        locked_by_another(tmp_path / "out"),
+        pytest.raises(RunLockedError, match="another benchmark is running"),
+    ):
+        benchmark.run(console=False)
+
+
+@contextmanager
+def locked_by_another(folder: Path) -> Iterator[None]:
+    """Hold the lock as another process would."""
+    folder.mkdir()
+    with (folder / "benchmark.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize(("below", "reached"), [(1.0, False), (10_000.0, True)])
+def test_a_run_that_should_fail_can_fail_to(tmp_path: Path, below: float, reached: bool) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1, below=below)))
+    (result,) = Benchmark(suite, folder=tmp_path / "out").run(console=False).entries
+    assert result.reached is reached
+    assert f"bar below {below:g} {'reached' if reached else 'MISSED'}" in result.line
+    assert "1 seed, too few for an interval" in result.line
 
 
 @pytest.mark.parametrize(("bar", "code"), [(1.0, 0), (10_000.0, 1), (None, 0)])
@@ -165,7 +251,7 @@ def _runs(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("summary: x\nentries: []\n", "entries: "),
+        ("summary: x\nentries: []\n", "should not be empty"),
         ("entries:\n  - config: dqn/cartpole\n", "summary: required key is missing"),
         ("summary: x\nentries:\n  - config: dqn/cartpol\n", "entries.0: config: 'dqn/cartpol' is neither"),
         ("summary: x\nentries:\n  - config: dqn/cartpole\n    sedes: 3\n", "entries.0.sedes: unknown key"),
@@ -180,6 +266,8 @@ def _runs(pid: int) -> bool:
             "entries.0: evaluation.final_episodes: 0",
         ),
         ("summary: x\nentries:\n  - config: dqn/cartpole\n    name: ../../x\n", "entries.0.name: '../../x'"),
+        ("summary: x\nentries:\n  - config: dqn/cartpole\n    name: card.md\n", "a file of the benchmark"),
+        ("summary: x\nentries: {a: 1}\n", "should be a list"),
         (
             "summary: x\nentries:\n  - config: dqn/cartpole\n  - config: dqn/cartpole\n",
             "entries: 'dqn/cartpole' stands twice",

@@ -41,7 +41,7 @@ def test_scores_that_never_overlap_are_told_apart(tmp_path: Path) -> None:
     a, b = put_seeds(tmp_path / "a", LOW), put_seeds(tmp_path / "b", HIGH)
     comparison = compare({"low": a, "high": b})
     (pair,) = comparison.pairs
-    assert (pair.probability, pair.interval) == (0.0, (0.0, 0.0))
+    assert (pair.probability, pair.interval, pair.lead < 0) == (0.0, (0.0, 0.0), True)
     assert pair.p_value == pytest.approx(2 / 252)
     assert pair.better == "high"
     assert pair.verdict == "high is better (p = 0.0079)"
@@ -65,10 +65,13 @@ def test_scores_that_overlap_are_not(tmp_path: Path, scores: list[float], verdic
     assert re.match(verdict, comparison.pairs[0].verdict)
 
 
-def test_three_seeds_never_tell_anything(tmp_path: Path) -> None:
-    comparison = compare({"a": put_seeds(tmp_path / "a", LOW[:3]), "b": put_seeds(tmp_path / "b", HIGH[:3])})
+@pytest.mark.parametrize(("few", "many"), [(3, 3), (3, 20), (4, 5)])
+def test_fewer_than_five_seeds_never_tell_anything(tmp_path: Path, few: int, many: int) -> None:
+    high = [480.0 + n for n in range(many)]
+    comparison = compare({"a": put_seeds(tmp_path / "a", LOW[:few]), "b": put_seeds(tmp_path / "b", high)})
     assert comparison.pairs[0].interval == (0.0, 0.0), "which is why the interval does not decide"
-    assert comparison.pairs[0].verdict.endswith("too few to tell anything")
+    assert comparison.pairs[0].better is None
+    assert comparison.pairs[0].verdict.endswith("it takes five of each to tell anything")
 
 
 def test_every_two_are_compared_and_more_pairs_need_more_proof(tmp_path: Path) -> None:
@@ -94,6 +97,38 @@ def test_single_runs_unfinished_seeds_and_unequal_effort_are_said(tmp_path: Path
     ]
 
 
+def test_unequal_seeds_within_a_folder_are_said(tmp_path: Path) -> None:
+    put_run(tmp_path / "a" / "seed-0", 9.0)
+    put_run(tmp_path / "a" / "seed-1", 9.0, steps=500)
+    comparison = compare({"a": tmp_path / "a", "b": put_seeds(tmp_path / "b", [1.0, 2.0])})
+    assert comparison.notes == ["the numbers of steps differ, so that scores are not of equal effort"]
+
+
+def test_what_was_carried_on_or_never_begun_is_not_finished(tmp_path: Path) -> None:
+    put_seeds(tmp_path / "a", HIGH)
+    put_seeds(tmp_path / "b", HIGH)
+    (tmp_path / "a" / "seed-0" / "config.yaml").write_text("total_timesteps: 2000\n")
+    (tmp_path / "b" / "config.yaml").write_text("total_timesteps: 1000\n")
+    comparison = compare({"a": tmp_path / "a", "b": tmp_path / "b"})
+    assert [result.unfinished for result in comparison.results] == [
+        ("seed-0",),
+        ("seeds that were never begun",),
+    ]
+    (tmp_path / "a" / "seed-0" / "config.yaml").write_text("total_timesteps: 1000\n")
+    (tmp_path / "b" / "summary.json").write_text("{}")
+    assert compare({"a": tmp_path / "a", "b": tmp_path / "b"}).notes == []
+
+
+def test_ranks_alone_do_not_make_a_winner(tmp_path: Path) -> None:
+    mostly = [101.0 + n / 100 for n in range(14)] + [n / 100 for n in range(6)]
+    steady = [100.0 + n / 100 for n in range(20)]
+    pair = compare({"a": put_seeds(tmp_path / "a", mostly), "b": put_seeds(tmp_path / "b", steady)}).pairs[0]
+    assert pair.probability == pytest.approx(0.7)
+    assert pair.lead < 0
+    assert pair.better is None
+    assert pair.verdict.startswith("these seeds cannot tell")
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     good = put_seeds(tmp_path / "good", HIGH)
     other = put_seeds(tmp_path / "other", HIGH, env="Acrobot-v1")
@@ -105,11 +140,14 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "result.json").write_text('{"steps": 1')
     (tmp_path / "empty").mkdir()
+    put_run(tmp_path / "mixed" / "seed-0", 1.0)
+    put_run(tmp_path / "mixed" / "seed-1", 1.0, env="Acrobot-v1")
     for folder, message in (
         (other, "good is of CartPole-v1 and x of Acrobot-v1: their scores mean nothing together"),
-        (suite, "holds no finished run; give one of its entries, such as .*dqn"),
+        (suite, "holds several experiments; give one of them, such as .*dqn"),
         (tmp_path / "unscored", "not evaluated at its end"),
-        (tmp_path / "nan", "not a finite number"),
+        (tmp_path / "nan", "damaged"),
+        (tmp_path / "mixed", "runs of different environments: Acrobot-v1, CartPole-v1"),
         (tmp_path / "torn", "damaged"),
         (tmp_path / "empty", "holds no finished run$"),
         (tmp_path / "none", "no such folder"),
@@ -126,11 +164,12 @@ def test_names_are_the_ends_of_paths_that_differ(tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in ("x/dqn", "y/dqn", "y/c51"))
     assert list(name_folders([str(a), str(c)])) == ["dqn", "c51"]
     assert list(name_folders([str(a), str(b)])) == ["x/dqn", "y/dqn"]
+    assert list(name_folders([str(c), f"z={a}", str(b)])) == ["c51", "z", "dqn"], "the order given"
     assert name_folders([f"ours={a}", f"theirs={b}"]) == {"ours": a, "theirs": b}
     odd = tmp_path / "lr=1"
     odd.mkdir()
     assert name_folders([str(odd), str(a)]) == {"lr=1": odd, "dqn": a}
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="two results are named 'dqn'"):
         name_folders([str(a), str(a)])
     with pytest.raises(ConfigError, match="two results are named 'n'"):
         name_folders([f"n={a}", f"n={b}"])
@@ -141,15 +180,15 @@ def test_the_command_prints_a_table_and_draws(
 ) -> None:
     put_seeds(tmp_path / "a", LOW)
     put_seeds(tmp_path / "b", HIGH)
+    (tmp_path / "folder.png").mkdir()
     monkeypatch.chdir(tmp_path)
     done = cli("compare", "a", "better=b", "--out", "ab.png")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[1].split()[:3] == ["better", "5", "1,000"]
-    assert lines[2].split()[:4] == ["a", "5", "1,000", "95.00"]
-    assert lines[3].startswith(
-        "P(better > a) = 1.00, 95 % interval 1.00 to 1.00: better is better (p = 0.0079)"
-    )
+    assert lines[1].split()[:5] == ["a", "5", "1,000", "95.00", "2"]
+    assert lines[2].split()[:3] == ["better", "5", "1,000"]
+    assert "95 % interval" in lines[2]
+    assert lines[3] == "P(a > better) = 0.00: better is better (p = 0.0079)"
     assert lines[-1] == "Picture ab.png"
     assert (tmp_path / "ab.png").read_bytes().startswith(b"\x89PNG")
     plain = json.loads(cli("compare", "a", "b", "--json").out)
@@ -161,6 +200,8 @@ def test_the_command_prints_a_table_and_draws(
         (("a", "nothing"), "no such folder"),
         (("a", "b", "--out", "x.pdf"), "--out: x.pdf"),
         (("a", "b", "--out", "no/x.png"), "--out: no/x.png"),
+        (("a", "b", "--out", "folder.png"), "--out: folder.png"),
+        (("a", "b="), "b=: no such folder"),
     ):
         refused = cli("compare", *words)
         assert refused.code == 2

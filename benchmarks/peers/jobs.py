@@ -93,7 +93,7 @@ CONTESTS = {
 WARM_UP = 2_000
 """Env steps before the first turn; learning begins after the first half."""
 
-SCALING_ENVS = (1, 8, 64)
+SCALING_ENVS = (1, 8, 64, 256)
 SCALING_WARM_UP, SCALING_TURN = 2_560, 6_400  # multiples of the environments and of A's train_freq
 
 # The RL-Zoo's settings of SB3's DQN for CartPole-v1, made for 50,000 steps: exploration ends after 0.16 of those.
@@ -115,7 +115,13 @@ BAR, BAR_EVERY, BAR_EPISODES = 475.0, 2_500, 20
 REPLAY_STEPS = 100_000
 REPLAY = replace(A, buffer_size=1_000_000, learning_starts=REPLAY_STEPS - 1_000)
 
-CURVES = {"A": 50_000, "B": 30_000}
+CURVES = {
+    "A": (50_000, ("ours", "sb3", "sbx", "tianshou")),
+    "B": (30_000, ("ours", "sb3")),
+    "qr": (50_000, ("ours", "sb3", "tianshou")),
+    "per": (50_000, ("ours", "tianshou")),
+}
+"""Env steps of the learning curves of a contest's job, and whose they are."""
 CURVE_EVERY, CURVE_EPISODES, FINAL_EPISODES = 2_500, 10, 100
 EVALUATION_ENVS = 10
 EVALUATION_SEED = 1_000_000

@@ -43,7 +43,7 @@ def speed(name: str) -> Callable[[Context], Section]:
             versus = compared.get(side) if side != "ours" else None
             table.rows.append(
                 [
-                    "sb3-contrib" if (name, side) == ("qr", "sb3") else TITLES[side],
+                    _title(name, side),
                     f"{spent.speed:,.0f}",
                     f"{spent.speed * spent.updates_per_step:,.0f}",
                     f"{spent.updates_per_step:.3f}",
@@ -133,7 +133,7 @@ def _bar_cell(run: dict[str, Any]) -> str:
 
 
 def memory(context: Context) -> Section:
-    """Most memory of a whole process, of a run that fills its replay."""
+    """Most memory of a whole process, of a run that fills (a tenth of) its replay, to its very end."""
     steps = 5_000 if context.quick else jobs.REPLAY_STEPS
     vectors = replace(jobs.REPLAY, learning_starts=steps - 1_000)
     images = jobs.Images(observations=1_000) if context.quick else jobs.Images()
@@ -167,8 +167,7 @@ def curves(context: Context) -> Section:
     """Learning curves of the same jobs, two processes at a time."""
     scale = 10 if context.quick else 1
     every = jobs.CURVE_EVERY // scale
-    # The longest first, so that no process is left alone for long.
-    order = [(job, side) for side in ("sb3", "ours") for job in sorted(jobs.CURVES, reverse=True)]
+    order = [(job, side) for job, (_, sides) in jobs.CURVES.items() for side in sides]
     runs = [(job, side, seed) for job, side in order for seed in range(context.seeds)]
 
     def run(entry: tuple[str, str, int]) -> dict[str, Any] | None:
@@ -177,7 +176,7 @@ def curves(context: Context) -> Section:
         request = {
             "mode": "curve",
             "job": asdict(jobs.CONTESTS[name].job),
-            "total": jobs.CURVES[name] // scale,
+            "total": jobs.CURVES[name][0] // scale,
             "seed": seed,
             "folder": str(folder),
             "every": every,
@@ -203,13 +202,13 @@ def curves(context: Context) -> Section:
             "seconds",
         ),
     )
-    for job, side in sorted(order, key=lambda entry: (entry[0], entry[1] != "ours")):
+    for job, side in order:
         found = [r for seed in range(context.seeds) if (r := results[job, side, seed]) is not None]
         table.rows.append(
             [
                 job,
-                TITLES[side],
-                f"{jobs.CURVES[job] // scale:,}",
+                _title(job, side),
+                f"{jobs.CURVES[job][0] // scale:,}",
                 ", ".join(f"{r['final']:.1f}" for r in found),
                 ", ".join(f"{statistics.fmean(r['means']):.1f}" for r in found),
                 ", ".join(f"{r['seconds']:.0f}" for r in found),
@@ -222,6 +221,10 @@ def curves(context: Context) -> Section:
         if result is not None
     ]
     return table
+
+
+def _title(job: str, side: str) -> str:
+    return "sb3-contrib" if (job, side) == ("qr", "sb3") else TITLES[side]
 
 
 def _read_run(folder: Path) -> dict[str, Any]:

@@ -86,21 +86,16 @@ def speed(build: Build) -> Handler:
     return handle
 
 
-def measure_memory(channel: Channel, trainee: Trainee, total: int, imported: int) -> None:
-    """Train, and answer how much memory it took at most, and how much importing the libraries had."""
-
-    def hook() -> None:
-        if trainee.steps >= total:
-            raise Finished  # before a checkpoint or the like is made, which not every library does
-
-    train(trainee, hook)
+def measure_memory(channel: Channel, trainee: Trainee, imported: int) -> None:
+    """Train to the end, and answer how much memory it took at most, and how much importing the libraries had."""
+    trainee.run(lambda: None)
     channel.write(peak_rss=peak_rss(), imported=imported, steps=trainee.steps, updates=trainee.updates)
 
 
 def memory(build: Build) -> Handler:
     def handle(channel: Channel, request: dict[str, Any]) -> None:
-        imported, total = peak_rss(), request["total"]
-        measure_memory(channel, build(read_job(request["job"]), total, 0), total, imported)
+        imported = peak_rss()
+        measure_memory(channel, build(read_job(request["job"]), request["total"], 0), imported)
 
     return handle
 

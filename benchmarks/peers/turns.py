@@ -59,8 +59,10 @@ def take_turns(
                 workers[entrant.name], times[entrant.name] = worker, Times()
             except WorkerDied as error:
                 context.report.fail(f"{where}, {entrant.name}", str(error))
-        for _ in range(context.turns):
-            for name, worker in list(workers.items()):
+        for number in range(context.turns):
+            around = list(workers.items())
+            first = number % max(len(around), 1)  # nobody is always the one after a slow one
+            for name, worker in around[first:] + around[:first]:
                 try:
                     answer = worker.ask(steps=turn)
                 except WorkerDied as error:

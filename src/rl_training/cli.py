@@ -224,7 +224,7 @@ def benchmark(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a suite over its seeds; exit 1 if a bar is missed. The same command goes on where it was stopped."""
+    """Run a suite over its seeds; exit 1 if a bar is missed or a run fails. The same command goes on after a stop."""
     from rl_training.experiment.suites import load_suite
 
     plan = load_suite(suite)
@@ -254,8 +254,11 @@ def compare_(
     as_json: JsonOption = False,
 ) -> None:
     """Put two or more results side by side, and say whether their seeds can tell them apart."""
-    if out.suffix != ".png" or not out.parent.is_dir():
+    if out.suffix != ".png" or not out.parent.is_dir() or out.is_dir():
         raise ConfigError(f"--out: {out}: should be a .png file in a folder that exists")
+    import statistics
+
+    from rl_training.experiment.benchmark import interval_text
     from rl_training.experiment.comparison import compare, name_folders
 
     comparison = compare(name_folders(results))
@@ -264,20 +267,14 @@ def compare_(
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
         return
     width = max(len(result.name) for result in comparison.results)
-    print(f"{'':<{width}}  seeds       steps         IQM   95 % interval          seconds a run")
+    print(f"{'':<{width}}  seeds       steps         IQM  seconds a run")
     for result in comparison.results:
-        low, high = result.interval
-        seconds = sorted(result.seconds)[len(result.seconds) // 2]
         print(
-            f"{result.name:<{width}}  {len(result.scores):5}  {result.steps:10,}  {result.iqm:10.2f}"
-            f"   {f'{low:.2f} to {high:.2f}':<20}  {seconds:.0f}"
+            f"{result.name:<{width}}  {len(result.scores):5}  {max(result.steps):10,}  {result.iqm:10.2f}"
+            f"  {statistics.median(result.seconds):13.0f}  {interval_text(result.scores, result.interval)}"
         )
     for pair in comparison.pairs:
-        low, high = pair.interval
-        print(
-            f"P({pair.first} > {pair.second}) = {pair.probability:.2f}, 95 % interval {low:.2f} to {high:.2f}: "
-            f"{pair.verdict}"
-        )
+        print(f"P({pair.first} > {pair.second}) = {pair.probability:.2f}: {pair.verdict}")
     for note in comparison.notes:
         print(f"Note    {note}")
     print(f"Picture {_short(out)}")
@@ -344,14 +341,14 @@ def _run_path(
 def _train_seeds(
     experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
 ) -> None:
+    from rl_training.experiment.benchmark import interval_text
     from rl_training.experiment.manager import ExperimentManager
 
     manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
     summary = manager.run(console=not quiet)
     for seed, score in zip(summary.seeds, summary.scores, strict=True):
         print(f"  seed {seed}: {score:.2f}")
-    low, high = summary.interval
-    print(f"IQM {summary.iqm:.2f}, 95 % interval {low:.2f} to {high:.2f}, {len(summary.seeds)} seeds")
+    print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores, summary.interval)}")
     print(f"Folder  {_short(summary.folder)}")
 
 

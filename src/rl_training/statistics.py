@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -89,32 +89,60 @@ def improvement_interval(
 
 
 def rank_test(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
-    """Return how likely scores as unlike as these are if both sides are alike: the p-value of a rank test.
+    """Return how likely scores as unlike as these are if neither side tends to be higher: a p-value.
 
-    Two-sided Mann-Whitney test by permutation, exact with ties as long as there are at most 200,000 ways to
-    divide the scores, and from 20,000 random ones beyond that. Unlike a bootstrap interval it does not call a
-    difference certain that three seeds happen to show: with 3 and 3 it never falls below 0.1.
+    Two-sided Brunner-Munzel test by permutation (Neubert and Brunner 2007): unlike Mann-Whitney's it does not take
+    a difference in spread for one in height. All ways to divide the scores are looked at if there are at most
+    200,000, and 20,000 random ones otherwise. Unlike a bootstrap interval it does not call a difference certain that
+    three scores happen to show: with 3 and 3 it never falls below 0.1. With so few on one side only, it still errs
+    where that side is the more scattered one.
     """
     first, second = _checked(x, "x"), _checked(y, "y")
-    pooled = np.concatenate((first, second))
-    # Twice the mid-ranks, which are whole numbers, so that equal sums are found equal.
-    ranks = (pooled[:, None] > pooled).sum(1) + (pooled[:, None] >= pooled).sum(1) + 1
-    size, count = len(first), len(pooled)
-    centre = size * (count + 1)
-    seen = abs(int(ranks[:size].sum()) - centre)
-    if math.comb(count, size) <= _MAX_DIVISIONS:
-        chosen = np.array(list(itertools.combinations(range(count), size)))
-        return float(np.mean(np.abs(ranks[chosen].sum(1) - centre) >= seen))
+    pooled, size = np.concatenate((first, second)), len(first)
+    count = len(pooled)
+    seen = abs(brunner_munzel(first[None], second[None])[0])
+    exact = math.comb(count, size) <= _MAX_DIVISIONS
+    ways = _all_divisions(count, size) if exact else _drawn_divisions(count, size, seed)
+    far = total = 0
+    for chosen in ways:
+        rest = np.ones((len(chosen), count), bool)
+        np.put_along_axis(rest, chosen, False, axis=1)
+        others = np.broadcast_to(pooled, rest.shape)[rest].reshape(len(chosen), -1)
+        # The same division summed in another order may differ in its last bits.
+        far += int(np.count_nonzero(np.abs(brunner_munzel(pooled[chosen], others)) >= seen * (1 - 1e-9)))
+        total += len(chosen)
+    return far / total if exact else (far + 1) / (total + 1)
+
+
+def brunner_munzel(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the statistic [K] of K pairs of samples [K, n] and [K, m], infinite where they do not overlap."""
+    n, m = x.shape[1], y.shape[1]
+    above, ties = x[:, :, None] > y[:, None, :], x[:, :, None] == y[:, None, :]
+    # Twice how many of the other side are below, ties counting one half: whole numbers, so that no difference is 0.
+    below_x = 2 * above.sum(2) + ties.sum(2)
+    below_y = 2 * (~above & ~ties).sum(1) + ties.sum(1)
+    difference = below_y.sum(1) - n * m
+    variance = _variance(below_x / (2 * m)) / n + _variance(below_y / (2 * n)) / m
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = difference / (2 * n * m) / np.sqrt(variance)
+    return np.where(difference == 0, 0.0, statistic)
+
+
+def _variance(values: FloatArray) -> FloatArray:
+    return values.var(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
+
+
+def _all_divisions(count: int, size: int) -> Iterator[NDArray[np.int64]]:
+    """Yield all ways to choose ``size`` of ``count``, some thousand at a time."""
+    ways = itertools.combinations(range(count), size)
+    while portion := list(itertools.islice(ways, 4_096)):
+        yield np.array(portion)
+
+
+def _drawn_divisions(count: int, size: int, seed: int) -> Iterator[NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
-    far = sum(
-        int(abs(rng.permutation(ranks)[:size].sum() - centre) >= seen) for _ in range(_MAX_DIVISIONS // 10)
-    )
-    return (far + 1) / (_MAX_DIVISIONS // 10 + 1)
-
-
-def smallest_p(n: int, m: int) -> float:
-    """Return the least p-value that ``rank_test`` can give for ``n`` and ``m`` scores."""
-    return min(1.0, 2.0 / math.comb(n + m, n))
+    for _ in range(20):
+        yield rng.permuted(np.tile(np.arange(count), (1_000, 1)), axis=1)[:, :size]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

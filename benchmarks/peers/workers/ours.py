@@ -168,7 +168,7 @@ def images(channel: Channel, request: dict[str, Any]) -> None:
             "train_freq": 1,
         },
     }
-    tasks.measure_memory(channel, Run(config), total, imported)
+    tasks.measure_memory(channel, Run(config), imported)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def images(channel: Channel, request: dict[str, Any]) -> None:
         device="cpu",
         **(shared if request["shared"] else {}),
     )
-    tasks.measure_memory(channel, ModelRun(model, total), total, imported)
+    tasks.measure_memory(channel, ModelRun(model, total), imported)
 
 
 if __name__ == "__main__":

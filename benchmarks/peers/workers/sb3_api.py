@@ -54,7 +54,7 @@ class ModelRun:
         self._model, self._total = model, total
 
     def run(self, hook: Callable[[], None]) -> None:
-        self._model.learn(self._total, callback=_Hook(hook))
+        self._model.learn(self._total, callback=_Hook(hook), log_interval=None)
 
     @property
     def steps(self) -> int:

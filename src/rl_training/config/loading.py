@@ -177,6 +177,10 @@ def _one_line(error: ValidationError, model: type[BaseModel], config_class: type
         return f"{key}: required key is missing{more}"
     if first["type"] in {"model_type", "model_attributes_type"}:
         message = "should be a mapping of keys to values"
+    elif first["type"] == "tuple_type":
+        message = "should be a list"
+    elif first["type"] == "too_short":
+        message = "should not be empty"
     return f"{key}: {_short(first['input'])} is not allowed: {message}{more}"
 
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import platform
 import signal
+import statistics
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import ConfigError
-from rl_training.experiment.manager import ExperimentManager, Summary
+from rl_training.errors import ConfigError, RunLockedError
+from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.processes import Job, JobFailed, run_jobs
 from rl_training.experiment.progress import SuiteProgress
 from rl_training.experiment.suites import Entry, Suite
 from rl_training.runtime.folder import environment_facts, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
+from rl_training.statistics import bootstrap_interval, iqm
 
 RESULTS, CARD = "results.json", "card.md"
 _FACTS = "facts.json"
+MIN_SEEDS = 3
+"""Fewer make no interval worth the name."""
 
 
 @dataclass(frozen=True)
 class EntryResult:
-    """What one entry came to; ``error`` instead of scores if a seed could not be run."""
+    """What one entry came to: the scores of its finished seeds, and why others failed."""
 
     name: str
     config: str
@@ -38,30 +46,50 @@ class EntryResult:
     episodes: int
     seeds: tuple[int, ...]
     bar: float | None
+    below: float | None
     score_is: str
-    scores: tuple[float, ...] = ()
-    seconds: tuple[float, ...] = ()
+    scores: tuple[float, ...]
+    seconds: tuple[float, ...]
+    errors: tuple[str, ...]
     iqm: float | None = None
     interval: tuple[float, float] | None = None
     score: float | None = None
-    error: str | None = None
 
     @property
     def reached(self) -> bool:
-        """Whether it ran, and came to its bar if it has one."""
-        return self.score is not None and (self.bar is None or self.score >= self.bar)
+        """Whether every seed ran, and the score is what it should be."""
+        if self.score is None or self.errors:
+            return False
+        return (self.bar is None or self.score >= self.bar) and (
+            self.below is None or self.score < self.below
+        )
+
+    @property
+    def aim(self) -> str:
+        """What the score should be, in words."""
+        parts = [f"{self.bar:g}" if self.bar is not None else ""]
+        parts.append(f"below {self.below:g}" if self.below is not None else "")
+        said = ", ".join(part for part in parts if part)
+        return said + (", worst seed" if said and self.score_is == "worst" else "")
+
+    @property
+    def verdict(self) -> str:
+        """What became of it, in a word."""
+        if self.errors:
+            return "FAILED"
+        return ("reached" if self.reached else "MISSED") if self.aim else ""
 
     @property
     def line(self) -> str:
         """What came out, in one line."""
-        if self.error is not None or self.iqm is None or self.interval is None:
-            return f"not run: {self.error}"
-        low, high = self.interval
-        value = f"IQM {self.iqm:.2f}, 95 % interval {low:.2f} to {high:.2f}, {len(self.scores)} seeds"
-        if self.bar is None:
-            return value
-        held = "" if self.score_is == "iqm" else f" by the worst seed, {self.score:.2f}"
-        return f"{value}: bar {self.bar:g} {'reached' if self.reached else 'MISSED'}{held}"
+        parts = []
+        if self.iqm is not None:
+            parts.append(f"IQM {self.iqm:.2f}, {interval_text(self.scores, self.interval)}")
+        if self.aim:
+            parts.append(f"bar {self.aim} {self.verdict}")
+        if self.errors:
+            parts.append(f"{len(self.errors)} of {len(self.seeds)} seeds failed: {self.errors[0]}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -97,7 +125,7 @@ class Benchmark:
         self.at_once = at_once if at_once is not None else max(1, _cores() // widest)
         self._managers = {
             entry.name: ExperimentManager(
-                entry.experiment, seeds=entry.plan.seeds, folder=self.folder / entry.folder
+                entry.experiment, seeds=entry.plan.seeds, folder=self.folder / entry.folder, extend=False
             )
             for entry in suite.entries
         }
@@ -105,28 +133,41 @@ class Benchmark:
     def run(self, *, console: bool = True) -> BenchmarkResult:
         """Run what is missing; the result is also in ``results.json`` and, as a page, in ``card.md``."""
         facts = self._claim_folder()
+        with SignalGuard() as guard, _locked(self.folder):
+            return self._run(facts, guard, console)
+
+    def _run(self, facts: dict[str, Any], guard: SignalGuard, console: bool) -> BenchmarkResult:
         jobs = [job for entry in self.suite.entries for job in self._jobs(entry)]
-        total = {name: len(manager.seeds) for name, manager in self._managers.items()}
+        before = self._before() if not jobs else {}
+        if jobs:
+            for name in (RESULTS, CARD):  # they are not of what is there from now on
+                (self.folder / name).unlink(missing_ok=True)
         steps = {entry.name: entry.experiment.total_timesteps for entry in self.suite.entries}
         paths = {name: [m.path(seed) for seed in m.seeds] for name, m in self._managers.items()}
-        with (
-            SignalGuard() as guard,
-            SuiteProgress(paths, steps, sum(total.values()) - len(jobs), console) as progress,
-        ):
+        there = sum(map(len, paths.values())) - len(jobs)
+        with SuiteProgress(paths, steps, there, console) as progress:
             failures = run_jobs(
                 jobs, self.at_once, guard, on_done=progress.done, on_tick=progress.tick, keep_going=True
             )
-            if guard.received is not None:
-                name = signal.Signals(guard.received).name
-                raise Interrupted(f"{name}: stopped; the same command completes it", guard.received)
-        result = self._gather(facts, failures)
+        if guard.received is not None:
+            name = signal.Signals(guard.received).name
+            raise Interrupted(f"{name}: stopped; the same command completes it", guard.received)
+        result = self._gather(facts, failures, before)
         write_whole(self.folder / RESULTS, json.dumps(_plain(result), indent=2) + "\n")
         write_whole(self.folder / CARD, card(result))
         return result
 
+    def _before(self) -> dict[str, Any]:
+        """Return what the results that are there already say; they stay true if nothing is run."""
+        try:
+            held = json.loads((self.folder / RESULTS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return held if isinstance(held, dict) else {}
+
     def _claim_folder(self) -> dict[str, Any]:
-        """Return what the machine is; refuse a folder that was begun on another."""
-        facts, path = machine_facts(), self.folder / _FACTS
+        """Return what the machine is; refuse a folder of something else, or one that was begun elsewhere."""
+        facts, path = {"suite": self.suite.name, **machine_facts()}, self.folder / _FACTS
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
@@ -134,12 +175,15 @@ class Benchmark:
             reason = error.strerror if isinstance(error, OSError) else "its facts.json is damaged"
             raise ConfigError(f"{self.folder}: cannot hold a benchmark: {reason}") from None
         if held is None:
+            if (self.folder / "config.yaml").exists() or (self.folder / "checkpoints").exists():
+                raise ConfigError(f"{self.folder}: holds something else; choose another folder")
             write_whole(path, json.dumps(facts, indent=2) + "\n")
         elif held != facts:
-            names = [name for name in facts if not isinstance(held, dict) or held.get(name) != facts[name]]
-            changed = names[0] if names else "something"
+            known = held if isinstance(held, dict) else {}
+            changed = next(name for name in {**facts, **known} if known.get(name) != facts.get(name))
             raise ConfigError(
-                f"{self.folder}: was begun where {changed} was another; choose another folder with --run-dir"
+                f"{self.folder}: was begun where {changed} was {known.get(changed)!r}, "
+                f"here it is {facts.get(changed)!r}; choose another folder with --run-dir"
             )
         return facts
 
@@ -149,32 +193,61 @@ class Benchmark:
             for job in self._managers[entry.name].jobs()
         ]
 
-    def _gather(self, facts: dict[str, Any], failures: dict[Any, JobFailed]) -> BenchmarkResult:
-        entries = []
-        for entry in self.suite.entries:
-            errors = [str(error) for (name, _), error in failures.items() if name == entry.name]
-            manager = self._managers[entry.name]
-            entries.append(_result(entry, manager, errors[0] if errors else None))
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+    def _gather(
+        self, facts: dict[str, Any], failures: dict[Any, JobFailed], before: dict[str, Any]
+    ) -> BenchmarkResult:
+        entries = tuple(
+            _result(
+                entry,
+                self._managers[entry.name],
+                tuple(str(error) for (name, _), error in sorted(failures.items()) if name == entry.name),
+            )
+            for entry in self.suite.entries
+        )
         suite = self.suite
+        stamp = str(before.get("finished") or time.strftime("%Y-%m-%dT%H:%M:%S"))
+        at_once = int(before.get("at_once") or self.at_once)
         return BenchmarkResult(
-            suite.name,
-            suite.source,
-            suite.summary,
-            self.folder,
-            stamp,
-            self.at_once,
-            facts,
-            tuple(entries),
+            suite.name, suite.source, suite.summary, self.folder, stamp, at_once, facts, entries
         )
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against another benchmark; the system frees it however this process ends."""
+    lock = os.open(folder / "benchmark.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunLockedError(f"{folder}: another benchmark is running there") from None
+        yield
+    finally:
+        os.close(lock)
+
+
 def machine_facts() -> dict[str, Any]:
-    """Return versions, processor, cores and memory."""
+    """Return versions, a hash of this package's own files, processor, cores and memory."""
     facts = environment_facts(0, "")
     plain = {name: fact for name, fact in facts.items() if name not in ("threads", "device")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {**plain, "system": platform.system(), "cores": _cores(), "memory_gib": round(memory)}
+    own = {"source": _source_digest(), "system": platform.system(), "cores": _cores()}
+    return {**plain, **own, "memory_gib": round(memory)}
+
+
+def _source_digest() -> str:
+    root, digest = Path(__file__).parent.parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def interval_text(scores: Sequence[float], interval: tuple[float, float] | None) -> str:
+    """Say what the interval is, or that so few seeds have none."""
+    seeds = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
+    if interval is None or len(scores) < MIN_SEEDS:
+        return f"{seeds}, too few for an interval"
+    return f"95 % interval {interval[0]:.2f} to {interval[1]:.2f}, {seeds}"
 
 
 def card(result: BenchmarkResult) -> str:
@@ -186,8 +259,9 @@ def card(result: BenchmarkResult) -> str:
         "",
         result.summary,
         "",
-        f"rl_training {facts['rl_training']}, {versions}; {facts['cpu']}, {facts['cores']} cores, "
-        f"{facts['memory_gib']} GiB; {result.at_once} runs at a time. Finished {result.finished}.",
+        f"rl_training {facts['rl_training']} (source {facts['source']}), {versions}; {facts['cpu']}, "
+        f"{facts['cores']} cores, {facts['memory_gib']} GiB; runs at a time: {result.at_once}. "
+        f"Finished {result.finished}.",
         "",
         "Score of a seed: mean return of the final policy, greedy, over the episodes named. Interval: 95 %,",
         "bootstrap over seeds. Seconds: median of a run, from its first step, others beside it.",
@@ -198,7 +272,7 @@ def card(result: BenchmarkResult) -> str:
         "",
     ]
     for entry in result.entries:
-        if entry.error is None:
+        if entry.scores and not entry.errors:
             lines += [f"![{entry.name}]({entry.name.replace('/', '-')}/curve.png)", ""]
     lines += [f"Repeat: `rl-training benchmark {result.source}`", ""]
     return "\n".join(lines)
@@ -206,45 +280,47 @@ def card(result: BenchmarkResult) -> str:
 
 def _row(entry: EntryResult) -> str:
     left = f"| `{entry.name}` | {entry.total_timesteps:,} | {entry.episodes} |"
-    bar = "none" if entry.bar is None else f"{entry.bar:g}" + (", worst seed" * (entry.score_is == "worst"))
-    if entry.error is not None or entry.interval is None:
-        return f"{left} not run: {entry.error} | | | {bar} | **missed** | | `{entry.digest}` |"
     scores = ", ".join(f"{score:.1f}" for score in entry.scores)
-    low, high = entry.interval
-    verdict = "" if entry.bar is None else "reached" if entry.reached else "**missed**"
-    seconds = sorted(entry.seconds)[len(entry.seconds) // 2]
+    if entry.errors:
+        scores = "; ".join(
+            [*([scores] if scores else []), *(error.replace("|", "/") for error in entry.errors)]
+        )
+    mean = "" if entry.iqm is None else f"{entry.iqm:.1f}"
+    few = entry.interval is None or len(entry.scores) < MIN_SEEDS
+    interval = "" if few or entry.interval is None else "{:.1f} to {:.1f}".format(*entry.interval)
+    verdict = entry.verdict if entry.verdict in ("", "reached") else f"**{entry.verdict.lower()}**"
+    seconds = f"{statistics.median(entry.seconds):.0f}" if entry.seconds else ""
     return (
-        f"{left} {scores} | {entry.iqm:.1f} | {low:.1f} to {high:.1f} | {bar} | {verdict} "
-        f"| {seconds:.0f} | `{entry.digest}` |"
+        f"{left} {scores} | {mean} | {interval} | {entry.aim or 'none'} | {verdict} "
+        f"| {seconds} | `{entry.digest}` |"
     )
 
 
-def _result(entry: Entry, manager: ExperimentManager, error: str | None) -> EntryResult:
+def _result(entry: Entry, manager: ExperimentManager, errors: tuple[str, ...]) -> EntryResult:
     plan, experiment = entry.plan, entry.experiment
-    given: dict[str, Any] = {
-        "name": entry.name,
-        "config": plan.config,
-        "digest": entry.digest,
-        "overrides": dict(plan.overrides),
-        "algo": experiment.algo,
-        "env": experiment.env.id,
-        "total_timesteps": experiment.total_timesteps,
-        "episodes": experiment.evaluation.final_episodes,
-        "seeds": manager.seeds,
-        "bar": plan.bar,
-        "score_is": plan.score,
-    }
-    if error is not None:
-        return EntryResult(**given, error=error)
-    summary: Summary = manager.summarise()
-    seconds = tuple(float((manager.result(seed) or {})["seconds"]) for seed in manager.seeds)
+    results = [result for seed in manager.seeds if (result := manager.result(seed)) is not None]
+    scores = tuple(result.mean for result in results if result.mean is not None)
+    if not errors:
+        manager.summarise()
     return EntryResult(
-        **given,
-        scores=summary.scores,
-        seconds=seconds,
-        iqm=summary.iqm,
-        interval=summary.interval,
-        score=entry.score(summary.scores),
+        name=entry.name,
+        config=plan.config,
+        digest=entry.digest,
+        overrides=dict(plan.overrides),
+        algo=experiment.algo,
+        env=experiment.env.id,
+        total_timesteps=experiment.total_timesteps,
+        episodes=experiment.evaluation.final_episodes,
+        seeds=manager.seeds,
+        bar=plan.bar,
+        below=plan.below,
+        score_is=plan.score,
+        scores=scores,
+        seconds=tuple(result.seconds for result in results),
+        errors=errors,
+        iqm=iqm(scores) if scores else None,
+        interval=bootstrap_interval(scores) if scores else None,
+        score=entry.score(scores) if scores else None,
     )
 
 

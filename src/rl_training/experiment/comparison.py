@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError
+from rl_training.experiment.results import read_result
 from rl_training.runtime.curves import EVAL_MEAN, Series, extract_series, plot_comparison, read_metrics
 from rl_training.statistics import (
     bootstrap_interval,
@@ -19,22 +18,23 @@ from rl_training.statistics import (
     iqm,
     probability_of_improvement,
     rank_test,
-    smallest_p,
 )
 
 LEVEL = 0.05
 """A difference counts if chance alone would show one as large less often than this."""
+MIN_SEEDS = 5
+"""Fewer often lie all on one side of the others by chance, however many others there are."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The finished seeds of one folder; ``unfinished`` names the others."""
+    """The finished seeds of one folder, in order; ``unfinished`` names the others."""
 
     name: str
     folder: Path
     env: str | None
-    steps: int
-    episodes: int
+    steps: tuple[int, ...]
+    episodes: tuple[int, ...]
     scores: tuple[float, ...]
     seconds: tuple[float, ...]
     curves: tuple[Series, ...]
@@ -63,11 +63,13 @@ class Pair:
     """Adjusted for the number of pairs looked at."""
     possible: bool
     """Whether so few seeds could have told anything apart, however unlike."""
+    lead: float
+    """By how much the interquartile mean of the first is above that of the second."""
 
     @property
     def better(self) -> str | None:
-        """The name of the better one, if the seeds can tell."""
-        if self.p_value >= LEVEL:
+        """The name of the better one, if the seeds can tell: both by ranks and by the interquartile mean."""
+        if not self.possible or self.p_value >= LEVEL or (self.probability - 0.5) * self.lead <= 0:
             return None
         return self.first if self.probability > 0.5 else self.second
 
@@ -76,8 +78,12 @@ class Pair:
         """One honest sentence."""
         if self.better is not None:
             return f"{self.better} is better (p = {self.p_value:.2g})"
+        if self.possible and self.p_value < LEVEL:
+            return (
+                f"these seeds cannot tell which is better: ranks and means disagree (p = {self.p_value:.2g})"
+            )
         if not self.possible:
-            return "these seeds cannot tell them apart: there are too few to tell anything"
+            return "these seeds cannot tell them apart: it takes five of each to tell anything"
         return f"these seeds cannot tell them apart (p = {self.p_value:.2g})"
 
 
@@ -96,9 +102,9 @@ class Comparison:
             for result in self.results
             if result.unfinished
         ]
-        if len({result.steps for result in self.results}) > 1:
+        if len({steps for result in self.results for steps in result.steps}) > 1:
             notes.append("the numbers of steps differ, so that scores are not of equal effort")
-        if len({result.episodes for result in self.results}) > 1:
+        if len({episodes for result in self.results for episodes in result.episodes}) > 1:
             notes.append("the numbers of evaluation episodes differ")
         return notes
 
@@ -116,7 +122,7 @@ class Comparison:
                     "name": result.name,
                     "folder": str(result.folder),
                     "env": result.env,
-                    "total_timesteps": result.steps,
+                    "total_timesteps": list(result.steps),
                     "scores": list(result.scores),
                     "iqm": result.iqm,
                     "interval": list(result.interval),
@@ -145,7 +151,7 @@ def compare(folders: Mapping[str, Path]) -> Comparison:
     """Compare the results in two or more folders, by name; scores of different environments are refused."""
     if len(folders) < 2:
         raise ConfigError("compare: takes two results or more")
-    results = tuple(read_result(name, folder) for name, folder in folders.items())
+    results = tuple(read_results(name, folder) for name, folder in folders.items())
     envs = {result.env: result.name for result in results if result.env is not None}
     if len(envs) > 1:
         (one, first), (other, second) = list(envs.items())[:2]
@@ -157,72 +163,70 @@ def compare(folders: Mapping[str, Path]) -> Comparison:
 
 def name_folders(words: Sequence[str]) -> dict[str, Path]:
     """Return folders by name: ``NAME=FOLDER`` gives one, else it is what tells the folder from the others."""
+    given = [_split(word) for word in words]
+    short = iter(_short_names([path for name, path in given if not name]))
     paths: dict[str, Path] = {}
-    unnamed: list[Path] = []
-    for word in words:
-        name, equals, rest = word.partition("=")
-        if equals and name and not Path(word).exists():
-            if name in paths:
-                raise ConfigError(f"compare: two results are named '{name}'")
-            paths[name] = Path(rest)
-        else:
-            unnamed.append(Path(word))
-    for path, name in zip(unnamed, _short_names(unnamed), strict=True):
-        if name in paths:
-            raise ConfigError(f"compare: {path} stands twice; NAME=FOLDER gives a result another name")
-        paths[name] = path
+    for name, path in given:
+        own = name or next(short)
+        if own in paths:
+            raise ConfigError(f"compare: two results are named '{own}'; NAME=FOLDER gives one another name")
+        paths[own] = path
     return paths
 
 
-def read_result(name: str, folder: Path) -> Result:
+def _split(word: str) -> tuple[str, Path]:
+    name, equals, rest = word.partition("=")
+    named = bool(equals and name and rest) and not Path(word).exists()
+    return (name, Path(rest)) if named else ("", Path(word))
+
+
+def read_results(name: str, folder: Path) -> Result:
     """Return what a folder holds: one run, or several seeds in folders ``seed-N``."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     seeds = sorted(folder.glob("seed-*"), key=lambda path: (len(path.name), path.name))
-    runs = seeds or [folder]
-    found = {run.name: held for run in runs if (held := _read_run(run)) is not None}
-    unfinished = tuple(run.name for run in runs if run.name not in found)
+    runs = {run: read_result(run) for run in seeds or [folder]}
+    found = {run: result for run, result in runs.items() if result is not None}
     if not found:
-        raise ConfigError(f"{folder}: holds no finished run{_suites_hint(folder)}")
-    results = [held for held, _ in found.values()]
+        raise ConfigError(_nothing_in(folder))
+    for run, result in found.items():
+        if result.mean is None:
+            raise ConfigError(f"{run}: was not evaluated at its end, so it has no score")
+    envs = {result.env for result in found.values()} - {None}
+    if len(envs) > 1:
+        raise ConfigError(
+            f"{folder}: holds runs of different environments: {', '.join(sorted(map(str, envs)))}"
+        )
+    results = list(found.values())
     return Result(
         name,
         folder,
-        next((str(result["env"]) for result in results if result.get("env")), None),
-        max(int(result["steps"]) for result in results),
-        max(len(result["evaluation"]["returns"]) for result in results),
-        tuple(float(result["evaluation"]["mean"]) for result in results),
-        tuple(float(result["seconds"]) for result in results),
-        tuple(curve for _, curve in found.values()),
-        unfinished,
+        next(iter(envs), None),
+        tuple(result.steps for result in results),
+        tuple(result.episodes for result in results),
+        tuple(result.mean for result in results if result.mean is not None),
+        tuple(result.seconds for result in results),
+        tuple(_curve(run) for run in found),
+        _missing(folder, [run.name for run, result in runs.items() if result is None], bool(seeds)),
     )
 
 
-def _read_run(run: Path) -> tuple[dict[str, Any], Series] | None:
-    """Return the result and the curve of a finished run, none if it is not finished."""
-    path = run / "result.json"
-    if not path.is_file():
-        return None
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        mean = float(result["evaluation"]["mean"]) if result["evaluation"] is not None else None
-        steps, seconds = int(result["steps"]), float(result["seconds"])
-        if mean is not None:
-            len(result["evaluation"]["returns"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{path}: damaged: no result of a run") from None
-    if mean is None:
-        raise ConfigError(f"{path}: the run was not evaluated at its end, so it has no score")
-    if not (math.isfinite(mean) and math.isfinite(seconds) and steps >= 0):
-        raise ConfigError(f"{path}: damaged: its score is not a finite number")
+def _missing(folder: Path, unfinished: list[str], several: bool) -> tuple[str, ...]:
+    """Return what is not there of what should be; an experiment that was cut short has no summary yet."""
+    begun = several and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file()
+    return (*unfinished, *(["seeds that were never begun"] if begun and not unfinished else []))
+
+
+def _curve(run: Path) -> Series:
     log = run / "metrics.jsonl"
-    records = read_metrics(log) if log.is_file() else []
-    return result, extract_series(records, EVAL_MEAN)
+    return extract_series(read_metrics(log) if log.is_file() else [], EVAL_MEAN)
 
 
-def _suites_hint(folder: Path) -> str:
+def _nothing_in(folder: Path) -> str:
     entries = sorted(path.parent.name for path in folder.glob("*/summary.json"))
-    return f"; give one of its entries, such as {folder / entries[0]}" if entries else ""
+    if entries:
+        return f"{folder}: holds several experiments; give one of them, such as {folder / entries[0]}"
+    return f"{folder}: holds no finished run"
 
 
 def _pairs(results: Sequence[Result]) -> tuple[Pair, ...]:
@@ -235,7 +239,8 @@ def _pairs(results: Sequence[Result]) -> tuple[Pair, ...]:
             probability_of_improvement(a.scores, b.scores),
             improvement_interval(a.scores, b.scores),
             p_value,
-            smallest_p(len(a.scores), len(b.scores)) * len(both) < LEVEL,
+            min(len(a.scores), len(b.scores)) >= MIN_SEEDS,
+            a.iqm - b.iqm,
         )
         for (a, b), p_value in zip(both, adjusted, strict=True)
     )

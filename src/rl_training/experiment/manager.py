@@ -17,6 +17,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.processes import Job, run_jobs
+from rl_training.experiment.results import RunResult, read_result
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.runtime.checkpoint_format import parse_step_name
 from rl_training.runtime.console import notice
@@ -45,8 +46,8 @@ class ExperimentManager:
 
     A seed that is already finished there is not run again, and one that was cut short is resumed, so calling
     ``run`` once more after an interruption completes the experiment; a larger ``total_timesteps`` carries every
-    seed on, and any other change of the config needs another folder. ``jobs`` above 1 runs that many seeds at a
-    time, each in a process of its own.
+    seed on (unless ``extend`` is false), and any other change of the config needs another folder. ``jobs`` above 1
+    runs that many seeds at a time, each in a process of its own.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ExperimentManager:
         jobs: int = 1,
         env: EnvFactory | None = None,
         network: NetworkFactory | None = None,
+        extend: bool = True,
     ) -> None:
         if not config.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
@@ -66,7 +68,7 @@ class ExperimentManager:
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
         self.folder = Path(folder if folder is not None else f"{new_run_path(config)}-{seeds}seeds")
-        self._jobs = jobs
+        self._jobs, self._extend = jobs, extend
         self._options: dict[str, Any] = {"env": env, "network": network}
 
     def run(self, *, console: bool = True) -> Summary:
@@ -109,7 +111,8 @@ class ExperimentManager:
             raise ConfigError(f"{path}: its config.yaml: {error}") from None
         total = self.config.total_timesteps
         wanted = self.config.model_copy(update={"seed": seed}).model_dump(mode="json")
-        changed = changed_keys({**held.model_dump(mode="json"), "total_timesteps": total}, wanted)
+        there = held.model_dump(mode="json")
+        changed = changed_keys({**there, "total_timesteps": total} if self._extend else there, wanted)
         if changed:
             raise ConfigError(
                 f"{path}: is of another experiment: {changed[0]} differs; choose another folder"
@@ -185,20 +188,19 @@ class ExperimentManager:
         """Return the run folder of a seed."""
         return self.folder / f"seed-{seed}"
 
-    def result(self, seed: int) -> dict[str, Any] | None:
-        """Return the ``result.json`` of a seed, none if there is none yet."""
+    def result(self, seed: int) -> RunResult | None:
+        """Return what a seed came to, none if it is not finished; what is damaged has to be made again."""
         try:
-            result = json.loads((self.path(seed) / "result.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_result(self.path(seed))
+        except ConfigError:
             return None
-        return result if isinstance(result, dict) else None
+        return found if found is not None and found.mean is not None else None
 
     def _finished(self, seed: int) -> bool:
-        result = self.result(seed) or {}
-        done = bool(result.get("stop_reason")) or result.get("steps", 0) >= self.config.total_timesteps
-        return done and result.get("evaluation") is not None
+        return self.result(seed) is not None
 
     def _score(self, seed: int) -> float:
         result = self.result(seed)
         assert result is not None
-        return float(result["evaluation"]["mean"])
+        assert result.mean is not None
+        return result.mean

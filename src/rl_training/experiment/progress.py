@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.experiment.processes import Job
+from rl_training.experiment.results import read_result
 from rl_training.runtime.console import notice
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class SuiteProgress:
         self._looked = 0.0
 
     def __enter__(self) -> SuiteProgress:
-        if self._console and self._done:
-            notice(f"{self._done} of {self._runs} runs are there already")
+        if self._console:
+            held = f", {self._done} of them there already" if self._done else ""
+            notice(f"{self._runs} runs{held}")
         if self._console and sys.stderr.isatty():
             self._open_bars()
         return self
@@ -51,9 +53,11 @@ class SuiteProgress:
         self._done += 1
         name, seed = job.key
         if self._console:
-            result = json.loads((self._run_of(name, seed) / "result.json").read_text(encoding="utf-8"))
-            mean, seconds = result["evaluation"]["mean"], result["seconds"]
-            self._say(f"[{self._done}/{self._runs}] {name} seed {seed}: {mean:.2f}, {seconds:.0f} s")
+            result = read_result(self._run_of(name, seed))
+            assert result is not None
+            self._say(
+                f"[{self._done}/{self._runs}] {name} seed {seed}: {result.mean:.2f}, {result.seconds:.0f} s"
+            )
 
     def tick(self) -> None:
         """Look at the logs, now and then."""
@@ -67,7 +71,7 @@ class SuiteProgress:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
             TextColumn("{task.fields[seeds]} seeds"),
@@ -84,7 +88,7 @@ class SuiteProgress:
         assert self._bars is not None
         for name, folders in self._paths.items():
             task, made = self._tasks[name], [last_step(folder / "metrics.jsonl") for folder in folders]
-            ended = sum((folder / "result.json").exists() for folder in folders)
+            ended = sum(step >= self._steps[name] for step in made)
             if any(made):
                 self._bars.start_task(task)
             self._bars.update(task, completed=sum(made), seeds=f"{ended}/{len(folders)}")

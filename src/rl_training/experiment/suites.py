@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import check_depth, read_mapping, validate
@@ -17,20 +18,35 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.configs import find_packaged, load_config, packaged_suites
 from rl_training.statistics import iqm
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_RESERVED = ("results.json", "card.md", "facts.json", "benchmark.lock")
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("should be letters, digits, '.', '_', '-' and '/', beginning with a letter or digit")
+    if name in _RESERVED:
+        raise ValueError("should be another one: a file of the benchmark has that name")
+    return name
+
 
 class EntryConfig(Model):
     """One line of a suite: a config, its seeds and its bar."""
 
     config: str
     """A packaged name or a YAML file, seen from where the command is called."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    name: Annotated[str, AfterValidator(_checked_name)] | None = None
     """What the results are called; by default the name of the config."""
     seeds: Count = 5
     """How many, counted from the config's own."""
     overrides: Annotated[Kwargs, Field(default_factory=dict)]
     """Dotted keys and the values that take the place of the config's."""
+    steps: Count | None = None
+    """Takes the place of the config's ``total_timesteps``."""
     bar: Float | None = None
     """What the score has to reach; none: it is only reported."""
+    below: Float | None = None
+    """What the score must not reach: for runs that show that something is needed by leaving it out."""
     score: Literal["iqm", "worst"] = "iqm"
     """What of the seeds is held against the bar: their interquartile mean, or the worst of them."""
 
@@ -97,9 +113,14 @@ def config_digest(config: dict[str, Any]) -> str:
 
 def _entry(number: int, plan: EntryConfig) -> Entry:
     try:
-        experiment = load_config(plan.config, plan.overrides)
+        steps = {} if plan.steps is None else {"total_timesteps": plan.steps}
+        experiment = load_config(plan.config, {**plan.overrides, **steps})
         if not experiment.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to score")
     except ConfigError as error:
         raise ConfigError(f"entries.{number}: {error}") from None
-    return Entry(plan.name or plan.config.removesuffix(".yaml").strip("./"), plan, experiment)
+    name = plan.name or Path(plan.config).with_suffix("").as_posix().strip("./")
+    try:
+        return Entry(_checked_name(name), plan, experiment)
+    except ValueError:
+        raise ConfigError(f"entries.{number}: '{name}' cannot be the name of results; give a name") from None

@@ -134,7 +134,7 @@ def _backward(
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    if x.ndim == 2 and len(weight) <= THIN and _is_numpys(x, x.shape[0] * weight.numel()):
+    if x.ndim == 2 and len(weight) <= THIN and _is_numpys(x, weight, x.shape[0] * weight.numel()):
         return torch.from_numpy(np.dot(x.detach().numpy(), weight.detach().numpy().T)).add_(bias)
     return nn.functional.linear(x, weight, bias)
 
@@ -142,7 +142,7 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
 def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """Return a @ b without a graph, for thin ones by NumPy: there, its BLAS takes a fraction of MKL's time."""
     (rows, inner), columns = a.shape, b.shape[1]
-    if min(rows, inner, columns) > THIN or not _is_numpys(a, rows * inner * columns):
+    if min(rows, inner, columns) > THIN or not _is_numpys(a, b, rows * inner * columns):
         return torch.mm(a, b, out=out)
     if out is None:
         return torch.from_numpy(np.dot(a.numpy(), b.detach().numpy()))
@@ -150,8 +150,11 @@ def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) 
     return out
 
 
-def _is_numpys(x: torch.Tensor, products: int) -> bool:
-    return products <= MAX_PRODUCTS and x.dtype is torch.float32 and x.device.type == "cpu"
+def _is_numpys(a: torch.Tensor, b: torch.Tensor, products: int) -> bool:
+    """Say whether NumPy may do it: on the CPU, and not while torch only looks on to export what is done."""
+    if type(a) is not torch.Tensor or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return False
+    return products <= MAX_PRODUCTS and a.dtype is b.dtype is torch.float32 and a.device.type == "cpu"
 
 
 class _MLPFunction(torch.autograd.Function):

@@ -158,8 +158,12 @@ def plot_run(metrics_path: Path, out: Path, title: str) -> None:
 
 
 def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str) -> None:
-    """Write the learning curve over several seeds of one experiment as a PNG picture, whole or not at all."""
-    _write_png(build_seeds_figure([read_metrics(path) for path in metrics_paths], title), out)
+    """Write the learning curve over several seeds of one experiment as a PNG picture, whole or not at all.
+
+    A log that is lost is left out.
+    """
+    logs = [read_metrics(path) for path in metrics_paths if path.is_file()]
+    _write_png(build_seeds_figure(logs, title), out)
 
 
 def _new_figure(title: str, legend_rows: int = 1) -> tuple[Figure, Axes]:

@@ -26,12 +26,16 @@ class _Kept:
     def __init__(self, like: torch.Tensor) -> None:
         self.block = torch.empty((_FOLD, *like.shape), dtype=like.dtype, device=like.device)
         self._rows = list(self.block)
-        self.shape = like.shape
+        self._shape = like.shape
         self.count = 0
 
     def add(self, value: torch.Tensor) -> None:
-        self._rows[self.count].copy_(value)
+        self._rows[self.count].copy_(value.detach())
         self.count += 1
+
+    def fits(self, value: torch.Tensor) -> bool:
+        """Say whether a value can be added: batches may differ in size."""
+        return value.shape == self._shape and value.dtype is self.block.dtype
 
     def take_means(self) -> list[float]:
         """Return the mean of each value, oldest first, and forget them."""
@@ -52,7 +56,7 @@ class Metrics:
         """Remember the metrics of one update."""
         for name, value in metrics.samples.items():
             kept = self._kept.get(name)
-            if kept is None or kept.shape != value.shape:  # batches may differ in size
+            if kept is None or not kept.fits(value):
                 self._fold(name)
                 kept = self._kept[name] = _Kept(value)
             kept.add(value)

@@ -212,7 +212,8 @@ def _session(
 
 
 def _is_used(path: Path) -> bool:
-    return (path / "config.yaml").exists() or (path / "metrics.jsonl").exists()
+    held = ("config.yaml", "metrics.jsonl", "facts.json")  # the last of a benchmark
+    return any((path / name).exists() for name in held)
 
 
 def _used(path: Path) -> ConfigError:

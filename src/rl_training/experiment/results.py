@@ -1,0 +1,61 @@
+"""What finished runs left behind, as far as others rely on it: ``result.json``, read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_training.config.loading import read_mapping
+from rl_training.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of one run; without a final evaluation there is no ``mean``."""
+
+    env: str | None
+    steps: int
+    seconds: float
+    episodes: int
+    mean: float | None
+
+
+def read_result(run: Path) -> RunResult | None:
+    """Return the outcome of a run, none if it is not finished; a damaged one is a ``ConfigError``.
+
+    A run that was carried on still has the result of the shorter one; it is not finished before the budget in its
+    ``config.yaml`` is used up, or something stopped it.
+    """
+    path = run / "result.json"
+    if not path.is_file():
+        return None
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        evaluation = held["evaluation"]
+        result = RunResult(
+            None if held.get("env") is None else str(held["env"]),
+            int(_number(held["steps"])),
+            _number(held["seconds"]),
+            0 if evaluation is None else len(evaluation["returns"]),
+            None if evaluation is None else _number(evaluation["mean"]),
+        )
+        stopped = bool(held.get("stop_reason"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{path}: damaged: not the result of a run") from None
+    return result if stopped or result.steps >= _budget(run) else None
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
+def _budget(run: Path) -> float:
+    """Return the steps that a run is to make, as far as it says so."""
+    if not (run / "config.yaml").is_file():
+        return 0  # of another package
+    total = read_mapping(run / "config.yaml").get("total_timesteps")
+    return total if isinstance(total, int) else 0
