@@ -26,7 +26,7 @@ def play(agent: DrQv2, seed: int = 0) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--total-timesteps", type=int, default=10_000)
+    parser.add_argument("--total-timesteps", type=int, default=8_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--episodes", type=int, default=100)
