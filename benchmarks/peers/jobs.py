@@ -66,7 +66,7 @@ class Contest:
 class Images:
     """Random images in a full replay, and a few updates from it."""
 
-    observations: int = 30_000
+    observations: int = 60_000
     updates: int = 5
     batch_size: int = 64
 
@@ -109,7 +109,7 @@ ZOO = Job(
     exploration_fraction=0.16 * ZOO_STEPS / BAR_STEPS,
     exploration_final_eps=0.04,
 )
-OUR_CONFIG = "dqn/cartpole"
+OUR_CONFIG = "dqn/cartpole_quick"
 BAR, BAR_EVERY, BAR_EPISODES = 475.0, 2_500, 20
 
 REPLAY_STEPS = 100_000
