@@ -194,7 +194,9 @@ class ExperimentManager:
             found = read_result(self.path(seed))
         except ConfigError:
             return None
-        return found if found is not None and found.mean is not None else None
+        if found is None or found.mean is None:
+            return None
+        return found if found.stopped or found.steps >= self.config.total_timesteps else None
 
     def _finished(self, seed: int) -> bool:
         return self.result(seed) is not None

@@ -20,6 +20,8 @@ class RunResult:
     seconds: float
     episodes: int
     mean: float | None
+    stopped: bool
+    """Whether something ended it before its budget was used up."""
 
 
 def read_result(run: Path) -> RunResult | None:
@@ -40,11 +42,11 @@ def read_result(run: Path) -> RunResult | None:
             _number(held["seconds"]),
             0 if evaluation is None else len(evaluation["returns"]),
             None if evaluation is None else _number(evaluation["mean"]),
+            bool(held.get("stop_reason")),
         )
-        stopped = bool(held.get("stop_reason"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: damaged: not the result of a run") from None
-    return result if stopped or result.steps >= _budget(run) else None
+    return result if result.stopped or result.steps >= _budget(run) else None
 
 
 def _number(value: object) -> float:
