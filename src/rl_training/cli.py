@@ -256,9 +256,6 @@ def compare_(
     """Put two or more results side by side, and say whether their seeds can tell them apart."""
     if out.suffix != ".png" or not out.parent.is_dir() or out.is_dir():
         raise ConfigError(f"--out: {out}: should be a .png file in a folder that exists")
-    import statistics
-
-    from rl_training.experiment.benchmark import interval_text
     from rl_training.experiment.comparison import compare, name_folders
 
     comparison = compare(name_folders(results))
@@ -266,17 +263,7 @@ def compare_(
     if as_json:
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
         return
-    width = max(len(result.name) for result in comparison.results)
-    print(f"{'':<{width}}  seeds       steps         IQM  seconds a run")
-    for result in comparison.results:
-        print(
-            f"{result.name:<{width}}  {len(result.scores):5}  {max(result.steps):10,}  {result.iqm:10.2f}"
-            f"  {statistics.median(result.seconds):13.0f}  {interval_text(result.scores, result.interval)}"
-        )
-    for pair in comparison.pairs:
-        print(f"P({pair.first} > {pair.second}) = {pair.probability:.2f}: {pair.verdict}")
-    for note in comparison.notes:
-        print(f"Note    {note}")
+    print("\n".join(comparison.lines()))
     print(f"Picture {_short(out)}")
 
 
@@ -341,8 +328,8 @@ def _run_path(
 def _train_seeds(
     experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
 ) -> None:
-    from rl_training.experiment.benchmark import interval_text
     from rl_training.experiment.manager import ExperimentManager
+    from rl_training.statistics import interval_text
 
     manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
     summary = manager.run(console=not quiet)

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 _MAX_DIVISIONS = 200_000
+MIN_SCORES = 3
+"""Fewer make no interval worth the name."""
 
 
 class Statistic(Protocol):
@@ -62,6 +64,14 @@ def bootstrap_interval(
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(statistic(pooled, axis=-1), [tail, 1.0 - tail])
     return float(low), float(high)
+
+
+def interval_text(scores: Sequence[float], interval: tuple[float, float] | None) -> str:
+    """Say what the interval is, or that so few seeds have none."""
+    seeds = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
+    if interval is None or len(scores) < MIN_SCORES:
+        return f"{seeds}, too few for an interval"
+    return f"95 % interval {interval[0]:.2f} to {interval[1]:.2f}, {seeds}"
 
 
 def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> float:

@@ -10,7 +10,7 @@ import platform
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,12 +24,10 @@ from rl_training.experiment.suites import Entry, Suite
 from rl_training.runtime.folder import environment_facts, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
-from rl_training.statistics import bootstrap_interval, iqm
+from rl_training.statistics import MIN_SCORES, bootstrap_interval, interval_text, iqm
 
 RESULTS, CARD = "results.json", "card.md"
 _FACTS = "facts.json"
-MIN_SEEDS = 3
-"""Fewer make no interval worth the name."""
 
 
 @dataclass(frozen=True)
@@ -242,14 +240,6 @@ def _source_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def interval_text(scores: Sequence[float], interval: tuple[float, float] | None) -> str:
-    """Say what the interval is, or that so few seeds have none."""
-    seeds = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
-    if interval is None or len(scores) < MIN_SEEDS:
-        return f"{seeds}, too few for an interval"
-    return f"95 % interval {interval[0]:.2f} to {interval[1]:.2f}, {seeds}"
-
-
 def card(result: BenchmarkResult) -> str:
     """Return the results as a Markdown page."""
     facts = result.facts
@@ -286,7 +276,7 @@ def _row(entry: EntryResult) -> str:
             [*([scores] if scores else []), *(error.replace("|", "/") for error in entry.errors)]
         )
     mean = "" if entry.iqm is None else f"{entry.iqm:.1f}"
-    few = entry.interval is None or len(entry.scores) < MIN_SEEDS
+    few = entry.interval is None or len(entry.scores) < MIN_SCORES
     interval = "" if few or entry.interval is None else "{:.1f} to {:.1f}".format(*entry.interval)
     verdict = entry.verdict if entry.verdict in ("", "reached") else f"**{entry.verdict.lower()}**"
     seconds = f"{statistics.median(entry.seconds):.0f}" if entry.seconds else ""

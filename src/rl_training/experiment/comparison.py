@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rl_training.statistics import (
     bootstrap_interval,
     holm,
     improvement_interval,
+    interval_text,
     iqm,
     probability_of_improvement,
     rank_test,
@@ -113,6 +115,18 @@ class Comparison:
         env = next((result.env for result in self.results if result.env), None)
         title = "Evaluation return, IQM of seeds with 95 % interval" + (f", {env}" if env else "")
         plot_comparison({result.name: result.curves for result in self.results}, out, title)
+
+    def lines(self) -> list[str]:
+        """Return the numbers for people: a table, the verdicts, the notes."""
+        width = max(len(result.name) for result in self.results)
+        table = [
+            f"{result.name:<{width}}  {len(result.scores):5}  {max(result.steps):10,}  {result.iqm:10.2f}"
+            f"  {statistics.median(result.seconds):13.0f}  {interval_text(result.scores, result.interval)}"
+            for result in self.results
+        ]
+        head = f"{'':<{width}}  seeds       steps         IQM  seconds a run"
+        verdicts = [f"P({p.first} > {p.second}) = {p.probability:.2f}: {p.verdict}" for p in self.pairs]
+        return [head, *table, *verdicts, *(f"Note    {note}" for note in self.notes)]
 
     def plain(self) -> dict[str, Any]:
         """Return the numbers for machines."""
