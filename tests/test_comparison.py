@@ -120,13 +120,14 @@ def test_what_was_carried_on_or_never_begun_is_not_finished(tmp_path: Path) -> N
 
 
 def test_ranks_alone_do_not_make_a_winner(tmp_path: Path) -> None:
-    mostly = [101.0 + n / 100 for n in range(14)] + [n / 100 for n in range(6)]
-    steady = [100.0 + n / 100 for n in range(20)]
+    mostly = [101.0 + n / 100 for n in range(22)] + [n / 100 for n in range(8)]
+    steady = [100.0 + n / 100 for n in range(30)]
     pair = compare({"a": put_seeds(tmp_path / "a", mostly), "b": put_seeds(tmp_path / "b", steady)}).pairs[0]
-    assert pair.probability == pytest.approx(0.7)
+    assert pair.probability == pytest.approx(22 / 30)
+    assert pair.p_value < 0.05
     assert pair.lead < 0
     assert pair.better is None
-    assert pair.verdict.startswith("these seeds cannot tell")
+    assert pair.verdict.startswith("these seeds cannot tell which is better: ranks and means disagree")
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

@@ -497,3 +497,13 @@ def test_dropout_is_off_when_acting_and_draws_from_a_stream_of_its_own():
         resumed.update(random_batch(seed))
     assert torch.equal(weights_of(one.online), weights_of(resumed.online))
     assert not torch.equal(weights_of(one.online), weights_of(make().online))
+
+
+def test_one_environment_explores_as_often_as_many_do():
+    learner = make_learner(num_actions=4, learning_starts=0)
+    obs = np.random.default_rng(0).normal(size=(1, 3)).astype(np.float32)
+    best = learner.act(obs, explore=False).action[0]
+    for epsilon in (0.0, 0.3, 1.0):
+        learner.epsilon = epsilon
+        others = np.mean([learner.act(obs, explore=True).action[0] != best for _ in range(2_000)])
+        assert others == pytest.approx(0.75 * epsilon, abs=0.04)
