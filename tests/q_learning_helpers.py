@@ -86,6 +86,11 @@ def set_table(network: nn.Module, table) -> None:
     linear.bias.data.zero_()
 
 
+def gradient_table(learner, *shape: int) -> torch.Tensor:
+    """Return the last gradient of such a network's weights in the shape of its table."""
+    return learner.optimizer.grad[: torch.Size(shape).numel()].view(-1, shape[0]).T.reshape(shape)
+
+
 # MDPs, given by probabilities [S, A, S] (what is missing to 1 terminates) and rewards [S, A]
 
 

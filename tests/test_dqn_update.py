@@ -22,7 +22,6 @@ from q_learning_helpers import (
     whole_mdp,
 )
 from rl_training.algorithms import DQN, dqn_loss
-from rl_training.algorithms.dqn import dqn_gradient
 from rl_training.config import DQNConfig
 from rl_training.data import Batch, NStepFolder, Transitions
 from rl_training.errors import CheckpointError, NonFiniteError
@@ -427,52 +426,6 @@ def test_a_state_of_another_network_is_refused(part):
     learner, other = make_learner(hidden=(16,)), make_learner(hidden=(8,))
     with pytest.raises(CheckpointError, match=f"^{part}: "):
         learner.load_state_dict({**learner.state_dict(), part: other.state_dict()[part]})
-
-
-@pytest.mark.parametrize("loss_name", ["huber", "mse"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_explicit_gradient_equals_that_of_autograd(loss_name, weighted, double, masked):
-    torch.manual_seed(0)
-    q = torch.randn(16, 3, requires_grad=True)
-    next_target, next_online = torch.randn(16, 3), torch.randn(16, 3) if double else None
-    mask = torch.rand(16, 3) < 0.6
-    mask[:, 0] |= ~mask.any(1)
-    batch = Batch(
-        obs=torch.zeros(16, 1),
-        action=torch.randint(0, 3, (16,)),
-        reward=3 * torch.randn(16),
-        discount=torch.rand(16),
-        next_obs=torch.zeros(16, 1),
-        weight=torch.rand(16) if weighted else None,
-        next_mask=mask if masked else None,
-    )
-    loss, td_error, metrics = dqn_loss(q, next_target, next_online, batch, loss_name)
-    assert (td_error.abs() > 1).any()
-    assert (td_error.abs() < 1).any()
-    (expected,) = torch.autograd.grad(loss, q)
-    online = None if next_online is None else next_online.numpy()
-    grad, head = dqn_gradient(q.detach().numpy(), next_target.numpy(), online, batch, loss_name)
-    torch.testing.assert_close(torch.from_numpy(grad), expected)
-    torch.testing.assert_close(head.each.mean(), loss.detach())
-    torch.testing.assert_close(head.error, td_error)
-    torch.testing.assert_close(head.target.mean(), metrics["target_mean"])
-    torch.testing.assert_close(head.value.mean(), metrics["q_value_mean"])
-
-
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("dueling", [False, True])
-def test_updates_with_and_without_autograd_are_the_same(double, dueling):
-    def trained(traced):
-        learner = make_learner(double=double, dueling=dueling)
-        assert learner._traced == (learner.online, learner.target)
-        learner._traced = learner._traced if traced else None
-        for seed in range(20):
-            learner.update(random_batch(seed))
-        return weights_of(learner.online)
-
-    torch.testing.assert_close(trained(True), trained(False), rtol=1e-4, atol=1e-6)
 
 
 def test_dropout_is_off_when_acting_and_draws_from_a_stream_of_its_own():

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rl_training.algorithms.compiled_dqn import CompiledGradient, is_compilable
 from rl_training.algorithms.protocol import Means, UpdateResult
 from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, pick
 from rl_training.config import DQNConfig
@@ -65,45 +65,21 @@ def td_loss(
     return HeadLoss(each, value, target, error, priority=error.abs())
 
 
-def dqn_gradient(
-    q: Array, next_q_target: Array, next_q_online: Array | None, batch: Batch, loss_name: LossName = "huber"
-) -> tuple[Array, HeadLoss]:
-    """Return the gradient [B, A] of ``dqn_loss`` by ``q``, and what the loss is made of, ``each`` weighted.
-
-    For the few numbers that Q-values are, NumPy takes a fifth of the time that torch and its graph take.
-    """
-    rows, action = np.arange(len(q)), batch.action.numpy()
-    choosing = next_q_target if next_q_online is None else next_q_online
-    if batch.next_mask is not None:
-        choosing = np.where(batch.next_mask.numpy(), choosing, -np.inf)
-    following = choosing.max(1) if next_q_online is None else next_q_target[rows, choosing.argmax(1)]
-    target = batch.reward.numpy() + batch.discount.numpy() * following
-    value = q[rows, action]
-    error = value - target
-    # Huber's slope is the error cut off at 1, that of the square is twice the error.
-    slope = np.minimum(np.maximum(error, -1.0), 1.0) if loss_name == "huber" else error + error
-    each = slope * (error - 0.5 * slope) if loss_name == "huber" else error * error
-    if batch.weight is not None:
-        weight = batch.weight.numpy()
-        slope, each = slope * weight, each * weight
-    grad = np.zeros_like(q)
-    grad[rows, action] = slope / np.float32(len(q))
-    head = HeadLoss(
-        torch.from_numpy(each),
-        torch.from_numpy(value),
-        torch.from_numpy(target),
-        torch.from_numpy(error),
-        priority=torch.from_numpy(np.abs(error)),
-    )
-    return grad, head
-
-
 class DQN(QLearner[DQNConfig]):
     """The learner of DQN; ``network`` maps observations [B, *obs] to Q-values [B, A]."""
 
     def __init__(self, network: nn.Module, num_actions: int, config: DQNConfig, **options: Any) -> None:
         super().__init__(network, num_actions, config, **options)
-        self._traced = _traceable(self.online, self.target)
+        self._compiled = self._compilable()
+
+    def _compilable(self) -> CompiledGradient | None:
+        """Return the gradient without autograd, if there is one for these networks."""
+        if not (isinstance(self.online, MLPQNetwork) and is_compilable(self.online)):
+            return None
+        huber, vectors = self.config.loss == "huber", (self.optimizer.flat, self._flat_target)
+        return CompiledGradient(
+            self.online, *vectors, self.optimizer.grad, double=self.config.double, huber=huber
+        )
 
     def expected(self, out: torch.Tensor) -> torch.Tensor:
         """Q-values are expected values already."""
@@ -115,37 +91,21 @@ class DQN(QLearner[DQNConfig]):
 
     def q_values(self, obs: Array, *, noisy: bool = False) -> Array:
         """Return the online network's Q-values [N, A] of raw observations [N, *obs]; ``noisy`` draws for each."""
-        if self._mirror is not None and self._traced is not None and len(obs) <= self._mirror.max_batch:
+        if self._mirror is not None and self._compiled is not None and len(obs) <= self._mirror.max_batch:
             return self._mirror(obs)
         return super().q_values(obs, noisy=noisy)
 
     def update(self, batch: Any, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
-        if self._traced is None:
+        if self._compiled is None or len(batch.reward) > self._compiled.max_rows:
             return super().update(batch, weight)
         if weight is not None:
             batch = dataclasses.replace(batch, weight=weight)
         with torch.no_grad():
-            return self._traced_update(batch, *self._traced)
-
-    def _traced_update(self, batch: Batch, online: MLPQNetwork, target: MLPQNetwork) -> UpdateResult:
-        """Do what ``update`` does without autograd, whose bookkeeping would take as long as the arithmetic."""
-        next_q_target = target.trace(batch.next_obs)[0].numpy()
-        next_q_online = online.trace(batch.next_obs)[0].numpy() if self.config.double else None
-        q, trace = online.trace(batch.obs)
-        grad, head = dqn_gradient(q.numpy(), next_q_target, next_q_online, batch, self.config.loss)
-        online.gradients(trace, torch.from_numpy(grad), self.optimizer.grads)
-        norm = self.optimizer.apply(head.each.mean())
-        return self._report(head.each, head, norm)
+            head = self._compiled(batch)
+            norm = self.optimizer.apply(head.each.mean())
+            return self._report(head.each, head, norm)
 
 
 PrioritizedDQN = DQN
 """Priorities (Schaul et al. 2016) are the experience's affair: the learner gives them, and takes the weights."""
-
-
-def _traceable(online: nn.Module, target: nn.Module) -> tuple[MLPQNetwork, MLPQNetwork] | None:
-    """Return both networks if gradients can be had without autograd; a subclass may compute something else."""
-    if type(online) is not MLPQNetwork or type(target) is not MLPQNetwork:
-        return None
-    on_cpu = all(p.device.type == "cpu" for p in online.parameters())
-    return (online, target) if on_cpu and online.mlp.fused and not online.mlp.noisy else None

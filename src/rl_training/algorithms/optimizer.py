@@ -51,37 +51,36 @@ class FlatAdam:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
         self.flat = flatten_parameters(module)
         self._parameters = _trainable(module)
-        self._grad = torch.zeros_like(self.flat)
+        self.grad = torch.zeros_like(self.flat)
+        """Where a gradient that was found without autograd is to be written, before ``apply``."""
         self._exp_avg = torch.zeros_like(self.flat)
         self._exp_avg_sq = torch.zeros_like(self.flat)
         self._step = torch.zeros((), dtype=torch.float32, device=self.flat.device)
-        self.grads = _views(self._grad, [p.detach() for p in self._parameters])
-        """Where a gradient that was found without autograd is to be written, before ``apply``."""
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
         # A user's network may have parameters that have no part in this loss: their gradient is zero.
         grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        torch.cat([grad.reshape(-1) for grad in grads], out=self._grad)
+        torch.cat([grad.reshape(-1) for grad in grads], out=self.grad)
         return self.apply(loss.detach())
 
     def apply(self, loss: torch.Tensor) -> torch.Tensor:
-        """Descend once along ``grads``; return their norm before clipping.
+        """Descend once along ``grad``; return its norm before clipping.
 
         A loss or gradient that is not finite raises before any weight is touched.
         """
-        norm: torch.Tensor = torch.linalg.vector_norm(self._grad)
+        norm: torch.Tensor = torch.linalg.vector_norm(self.grad)
         loss_value, norm_value = float(loss), float(norm)
         if not math.isfinite(loss_value + norm_value):
             raise NonFiniteError(
                 f"loss is {loss_value:g} and its gradient's norm {norm_value:g}; the update was not applied"
             )
         if self.max_grad_norm is not None and norm_value > self.max_grad_norm:
-            self._grad.mul_(self.max_grad_norm / (norm_value + 1e-6))
+            self.grad.mul_(self.max_grad_norm / (norm_value + 1e-6))
         self._step += 1
         torch._fused_adam_(
             [self.flat],
-            [self._grad],
+            [self.grad],
             [self._exp_avg],
             [self._exp_avg_sq],
             [],

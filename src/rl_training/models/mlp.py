@@ -54,7 +54,7 @@ class MLP(nn.Module):
         noisy_from: int = 1,
     ) -> None:
         super().__init__()
-        self.activation = activation
+        self.sizes, self.activation = tuple(sizes), activation
         self.fused = activation in _FUSED
         pairs = list(pairwise(sizes))
         plain = len(pairs) if noisy_sigma is None else min(noisy_from, len(pairs) - 1)
@@ -93,16 +93,6 @@ class MLP(nn.Module):
         last = self._layers[-1]
         return isinstance(last, NoisyLinear) and last.noise is not None and len(last.noise[0]) > 1
 
-    def layers(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return the input and every layer's output, without graph or noise; only for ``fused`` activations."""
-        return _layers(x, self.activation, self.flat)
-
-    def gradients(
-        self, layers: Sequence[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]
-    ) -> None:
-        """Write the gradients of the parameters into ``out``, given that of the output of ``layers``."""
-        _backward(layers, self.activation, self.flat, grad, out)
-
 
 def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     activate, _ = _FUSED[activation]
@@ -119,15 +109,14 @@ def _backward(
     activation: str,
     parameters: Sequence[torch.Tensor],
     grad: torch.Tensor,
-    out: Sequence[torch.Tensor | None],
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Return the gradients of the parameters, written into ``out`` where given, and of the first layer's sum."""
+    """Return the gradients of the parameters, and of the first layer's sum."""
     _, through_activation = _FUSED[activation]
     grads: list[torch.Tensor] = []
     for i in range(len(parameters) - 2, -1, -2):
         below = layers[i // 2]
-        grads.append(torch.sum(grad, 0, out=out[i + 1]))
-        grads.append(_product(grad.t(), below, out[i]))
+        grads.append(grad.sum(0))
+        grads.append(_product(grad.t(), below))
         if i > 0:
             grad = through_activation(_product(grad, parameters[i]), below)
     return grads[::-1], grad
@@ -139,15 +128,12 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
     return nn.functional.linear(x, weight, bias)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a @ b without a graph, for thin ones by NumPy: there, its BLAS takes a fraction of MKL's time."""
     (rows, inner), columns = a.shape, b.shape[1]
     if min(rows, inner, columns) > THIN or not _is_numpys(a, b, rows * inner * columns):
-        return torch.mm(a, b, out=out)
-    if out is None:
-        return torch.from_numpy(np.dot(a.numpy(), b.detach().numpy()))
-    np.dot(a.numpy(), b.numpy(), out=out.numpy())
-    return out
+        return torch.mm(a, b)
+    return torch.from_numpy(np.dot(a.numpy(), b.detach().numpy()))
 
 
 def _is_numpys(a: torch.Tensor, b: torch.Tensor, products: int) -> bool:
@@ -170,7 +156,6 @@ class _MLPFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         count = len(ctx.saved_tensors) // 3  # of layers: each saved its input, weight and bias
         layers, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        nowhere = [None] * len(parameters)
-        grads, first = _backward(layers, ctx.activation, parameters, grad, nowhere)
+        grads, first = _backward(layers, ctx.activation, parameters, grad)
         of_input = torch.mm(first, parameters[0]) if ctx.needs_input_grad[0] else None
         return (of_input, None, *grads)

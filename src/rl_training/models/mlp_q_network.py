@@ -102,17 +102,6 @@ class MLPQNetwork(ActionMLP):
         q: torch.Tensor = self(obs)
         return q.argmax(1)
 
-    def trace(self, obs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return Q-values and what ``gradients`` needs to know of how they came about; no graph is recorded."""
-        layers = self.mlp.layers(self.features(obs))
-        return (duel(layers[-1]) if self.dueling else layers[-1]), layers
-
-    def gradients(self, trace: list[torch.Tensor], grad: torch.Tensor, out: Sequence[torch.Tensor]) -> None:
-        """Write the gradients of the parameters into ``out``, given that of the Q-values [B, num_actions]."""
-        if self.dueling:  # Q = V + A - mean(A), so dV sums over the actions and dA is centred
-            grad = torch.cat([grad.sum(1, keepdim=True), grad - grad.mean(1, keepdim=True)], 1)
-        self.mlp.gradients(trace, grad, out)
-
 
 def duel(out: torch.Tensor) -> torch.Tensor:
     """Combine value and advantages [B, 1 + A, ...] into values of the actions [B, A, ...]."""

@@ -1,0 +1,167 @@
+"""The compiled gradient of DQN is that of autograd through plain layers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from q_learning_helpers import make_learner, random_batch, random_masks, weights_of
+from rl_training.algorithms import dqn_kernels, dqn_loss
+from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS
+from rl_training.errors import NonFiniteError
+
+
+def by_autograd(learner, batch):
+    """Loss, TD errors, metrics and gradient, by torch's own layers and graph."""
+    with torch.no_grad():
+        next_target = learner.target(batch.next_obs)
+        next_online = learner.online(batch.next_obs) if learner.config.double else None
+    loss, error, metrics = dqn_loss(
+        learner.online(batch.obs), next_target, next_online, batch, learner.config.loss
+    )
+    grads = torch.autograd.grad(loss, list(learner.online.parameters()))
+    return loss.detach(), error, metrics, torch.cat([grad.flatten() for grad in grads])
+
+
+def assert_same_gradient(learner, batch):
+    loss, error, metrics, expected = by_autograd(learner, batch)
+    learner.optimizer.grad.fill_(torch.nan)
+    head = learner._compiled(batch)
+    torch.testing.assert_close(learner.optimizer.grad, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(head.each.mean(), loss)
+    torch.testing.assert_close(head.error, error, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(head.priority, error.abs(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(head.target.mean(), metrics["target_mean"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(head.value.mean(), metrics["q_value_mean"], rtol=1e-4, atol=1e-5)
+
+
+def with_other_target(learner):
+    with torch.no_grad():
+        for parameter in learner.target.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return learner
+
+
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("double", [False, True], ids=["", "double"])
+@pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
+@pytest.mark.parametrize("dueling", [False, True], ids=["", "dueling"])
+def test_every_option_of_the_loss(loss, weighted, double, masked, dueling):
+    learner = make_learner(num_actions=3, hidden=(16, 9), loss=loss, double=double, dueling=dueling)
+    batch = random_batch(
+        size=32,
+        num_actions=3,
+        reward=3 * torch.randn(32, generator=torch.Generator().manual_seed(5)),
+        weight=torch.linspace(0.0, 2.0, 32) if weighted else None,
+        next_mask=torch.from_numpy(random_masks(0, 32, 3)) if masked else None,
+    )
+    error = by_autograd(with_other_target(learner), batch)[1]
+    assert (error.abs() > 1).any()
+    assert (error.abs() < 1).any()
+    assert_same_gradient(learner, batch)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("hidden", [(), (7,), (33, 21), (5, 4, 6, 3), (120, 84)])
+@pytest.mark.parametrize("size", [1, 6, 67])
+def test_every_shape(activation, hidden, size):
+    """Also widths and batches that are no multiple of what the loops take at a time."""
+    learner = with_other_target(make_learner((5,), 3, hidden, activation=activation))
+    for rows in (size, size + 1):  # the work space follows the batch
+        assert_same_gradient(learner, random_batch(size=rows, obs_shape=(5,), num_actions=3))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "normalized", "strided"])
+def test_every_kind_of_observation(kind):
+    learner = make_learner((2, 3), 2, normalize_obs=kind == "normalized")
+    batch = random_batch(obs_shape=(2, 3))
+    if kind == "bytes":
+        batch.obs, batch.next_obs = (
+            (x * 100).clamp(0, 255).to(torch.uint8) for x in (batch.obs, batch.next_obs)
+        )
+    elif kind == "normalized":
+        learner.observe(np.random.default_rng(0).normal(3.0, 2.0, (50, 2, 3)).astype(np.float32))
+    else:  # as in replay, where all of a transition lies together
+        rows = torch.stack([batch.obs.flatten(1), batch.next_obs.flatten(1)], 1)
+        learner = make_learner((6,))
+        batch.obs, batch.next_obs = rows[:, 0], rows[:, 1]
+        assert not batch.obs.is_contiguous()
+    assert_same_gradient(learner, batch)
+
+
+@given(sizes=st.tuples(*[st.integers(1, 19)] * 3), seed=st.integers(0, 99))
+def test_products_equal_numpys(sizes, seed):
+    rows, inner, columns = sizes
+    rng = np.random.default_rng(seed)
+    a, b, start = (
+        rng.normal(size=s).astype(np.float32) for s in ((rows, inner), (inner, columns), (rows, columns))
+    )
+    for left in (a, np.asfortranarray(a)):
+        out = start.copy()
+        dqn_kernels.add_product(left, b, out)
+        np.testing.assert_allclose(out, start + a @ b, rtol=1e-4, atol=1e-4)
+    out = np.full((rows, columns), np.nan, np.float32)
+    dqn_kernels.product_of_rows(a, np.ascontiguousarray(b.T), out)
+    np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_updates_with_and_without_it_are_the_same(double, dueling):
+    def trained(compiled):
+        learner = make_learner(double=double, dueling=dueling)
+        learner._compiled = learner._compiled if compiled else None
+        for seed in range(20):
+            learner.update(random_batch(seed))
+        return weights_of(learner.online)
+
+    torch.testing.assert_close(trained(True), trained(False), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["first", "last", "obs", "next_obs", "reward"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_lost_on_the_way(where, value):
+    learner, batch = make_learner(hidden=(16, 8)), random_batch()
+    if where in ("first", "last"):
+        layer = learner.online.mlp.linears[0 if where == "first" else -1]
+        layer.weight.data.fill_(value)
+    else:
+        getattr(batch, where)[:] = value
+    before = weights_of(learner.online)
+    with pytest.raises(NonFiniteError):
+        learner.update(batch)
+    assert torch.equal(before.nan_to_num(7.0), weights_of(learner.online).nan_to_num(7.0))
+
+
+def test_a_batch_too_large_goes_through_torch(monkeypatch):
+    learner = make_learner((8,), hidden=(512, 512))
+    assert learner._compiled.max_rows == MAX_PRODUCTS // 512**2
+
+    def refuse(batch):
+        raise AssertionError("not meant for so many")
+
+    monkeypatch.setattr(type(learner._compiled), "__call__", lambda self, batch: refuse(batch))
+    learner.update(random_batch(size=learner._compiled.max_rows + 1, obs_shape=(8,)))
+    assert learner.updates == 1
+
+
+@pytest.mark.parametrize("options", [{"activation": "elu"}, {"noisy": True}, {"algo": "c51"}])
+def test_other_networks_and_heads_have_none(options):
+    assert getattr(make_learner(**options), "_compiled", None) is None
+
+
+def test_numba_is_not_loaded_before_the_first_update():
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from q_learning_helpers import make_learner, random_batch;"
+        "learner = make_learner(); print('numba' in sys.modules);"
+        "learner.update(random_batch()); print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
