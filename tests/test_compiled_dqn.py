@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import ctypes
 
 import numpy as np
 import pytest
@@ -12,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from q_learning_helpers import make_learner, random_batch, random_masks, weights_of
-from rl_training.algorithms import dqn_kernels, dqn_loss
+from rl_training import native
+from rl_training.algorithms import dqn_loss
 from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS
 from rl_training.errors import NonFiniteError
+
+pytestmark = pytest.mark.skipif(
+    native.library() is None, reason="there was no C compiler when this was installed"
+)
 
 
 def by_autograd(learner, batch):
@@ -96,20 +100,16 @@ def test_every_kind_of_observation(kind):
     assert_same_gradient(learner, batch)
 
 
-@given(sizes=st.tuples(*[st.integers(1, 19)] * 3), seed=st.integers(0, 99))
-def test_products_equal_numpys(sizes, seed):
-    rows, inner, columns = sizes
-    rng = np.random.default_rng(seed)
-    a, b, start = (
-        rng.normal(size=s).astype(np.float32) for s in ((rows, inner), (inner, columns), (rows, columns))
-    )
-    for left in (a, np.asfortranarray(a)):
-        out = start.copy()
-        dqn_kernels.add_product(left, b, out)
-        np.testing.assert_allclose(out, start + a @ b, rtol=1e-4, atol=1e-4)
-    out = np.full((rows, columns), np.nan, np.float32)
-    dqn_kernels.product_of_rows(a, np.ascontiguousarray(b.T), out)
-    np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+@given(
+    hidden=st.lists(st.integers(1, 40), max_size=3),
+    obs=st.integers(1, 20),
+    actions=st.integers(1, 9),
+    size=st.integers(1, 40),
+    tanh=st.booleans(),
+)
+def test_random_shapes(hidden, obs, actions, size, tanh):
+    learner = make_learner((obs,), actions, hidden, activation="tanh" if tanh else "relu")
+    assert_same_gradient(learner, random_batch(size=size, obs_shape=(obs,), num_actions=actions))
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -157,11 +157,23 @@ def test_other_networks_and_heads_have_none(options):
     assert getattr(make_learner(**options), "_compiled", None) is None
 
 
-def test_numba_is_not_loaded_before_the_first_update():
-    code = (
-        "import sys; sys.path.insert(0, 'tests'); from q_learning_helpers import make_learner, random_batch;"
-        "learner = make_learner(); print('numba' in sys.modules);"
-        "learner.update(random_batch()); print('numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("reward", torch.zeros(8, dtype=torch.float64)),
+        ("action", torch.zeros(8, dtype=torch.int32)),
+        ("discount", torch.zeros(7)),
+        ("next_mask", torch.ones(8, 4, dtype=torch.bool)[:, ::2]),
+    ],
+)
+def test_what_it_cannot_read_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: expected 8 rows of"):
+        make_learner().update(random_batch(**{field: value}))
+
+
+def test_code_for_any_processor_gives_the_same():
+    """The variant for processors without AVX2, by itself."""
+    learner = with_other_target(make_learner((5,), 3, (33, 21), double=True, dueling=True))
+    learner._compiled._function = native.library().dqn_gradient_plain
+    learner._compiled._function.argtypes = (ctypes.c_void_p,) * 3
+    assert_same_gradient(learner, random_batch(size=67, obs_shape=(5,), num_actions=3))

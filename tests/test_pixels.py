@@ -97,6 +97,24 @@ def test_a_picture_is_averaged_not_sampled() -> None:
     assert blue == [[0, 0], [0, 200]]
 
 
+@pytest.mark.parametrize(
+    ("crop", "rows", "columns"), [(1.0, (0, 6), (0, 8)), (0.5, (1, 4), (2, 6)), (0.01, (2, 3), (3, 4))]
+)
+def test_a_crop_is_the_middle_of_the_picture(
+    crop: float, rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    image = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+    middle = image[slice(*rows), slice(*columns)]
+    env = PixelObservation(Counting("rgb_array", image=image), middle.shape[:2], crop)
+    assert np.array_equal(env.reset()[0], middle.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("crop", [0, -0.5, 1.01, True, "0.5", None, float("nan")])
+def test_a_crop_that_is_no_share_is_refused(crop: Any) -> None:
+    with pytest.raises(ValueError, match="crop: expected a share of the picture, above 0 and up to 1"):
+        PixelObservation(Counting("rgb_array"), 84, crop)
+
+
 @pytest.mark.parametrize("size", [[6, 8], [3, 4]])
 def test_an_observation_does_not_change_afterwards(size: list[int]) -> None:
     env = PixelObservation(Counting("rgb_array"), size)

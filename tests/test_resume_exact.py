@@ -367,11 +367,7 @@ RESTORED_DIFFERENTLY = {
     ".last_td_errors": "a report of the last update that nothing reads while training",
     ".algorithm.fractions": "drawn before every use, or constant",
     ".grad": "written before every use",
-    "_compiled._grad": "the same",
-    "_compiled._work": "the same",
-    "_compiled._scratch": "the same",
-    "_compiled._rows": "the size of these",
-    "_compiled._kernel": "loaded when it is first needed",
+    "._compiled": "addresses of the learner's vectors, and room to work in",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
     ".metrics._kept": "folded into the sums by a save",
 }

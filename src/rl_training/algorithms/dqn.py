@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rl_training.algorithms.compiled_dqn import CompiledGradient, is_compilable
+from rl_training.algorithms.compiled_dqn import compiled_gradient
 from rl_training.algorithms.protocol import Means, UpdateResult
 from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, pick
 from rl_training.config import DQNConfig
 from rl_training.data.transitions import Batch
-from rl_training.models.mlp_q_network import MLPQNetwork
 from rl_training.spaces import Array
 
 LossName = Literal["huber", "mse"]
@@ -70,15 +69,13 @@ class DQN(QLearner[DQNConfig]):
 
     def __init__(self, network: nn.Module, num_actions: int, config: DQNConfig, **options: Any) -> None:
         super().__init__(network, num_actions, config, **options)
-        self._compiled = self._compilable()
-
-    def _compilable(self) -> CompiledGradient | None:
-        """Return the gradient without autograd, if there is one for these networks."""
-        if not (isinstance(self.online, MLPQNetwork) and is_compilable(self.online)):
-            return None
-        huber, vectors = self.config.loss == "huber", (self.optimizer.flat, self._flat_target)
-        return CompiledGradient(
-            self.online, *vectors, self.optimizer.grad, double=self.config.double, huber=huber
+        self._compiled = compiled_gradient(
+            self.online,
+            self.optimizer.flat,
+            self._flat_target,
+            self.optimizer.grad,
+            double=config.double,
+            huber=config.loss == "huber",
         )
 
     def expected(self, out: torch.Tensor) -> torch.Tensor:
@@ -91,7 +88,7 @@ class DQN(QLearner[DQNConfig]):
 
     def q_values(self, obs: Array, *, noisy: bool = False) -> Array:
         """Return the online network's Q-values [N, A] of raw observations [N, *obs]; ``noisy`` draws for each."""
-        if self._mirror is not None and self._compiled is not None and len(obs) <= self._mirror.max_batch:
+        if self._mirror is not None and not self._online_noise and len(obs) <= self._mirror.max_batch:
             return self._mirror(obs)
         return super().q_values(obs, noisy=noisy)
 

@@ -7,15 +7,32 @@ so a processor fetches the nodes of many items from memory at the same time.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar, cast
 
-from rl_training.compiling import compiled
+import numba
+
 from rl_training.spaces import Array
 
 SHIFT = 3
 """Children per node, as a power of two (``sum_tree.FAN_OUT``)."""
 
+_Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
-@compiled("float64(float64[::1], int64)")
+
+def _compiled(signature: str) -> Callable[[_Kernel], _Kernel]:
+    """Compile for these types at once; where numba cannot keep the result on disk, anew in every process."""
+
+    def compile_now(function: _Kernel) -> _Kernel:
+        try:
+            return cast(_Kernel, numba.njit(signature, cache=True)(function))
+        except (RuntimeError, OSError):
+            return cast(_Kernel, numba.njit(signature)(function))
+
+    return compile_now
+
+
+@_compiled("float64(float64[::1], int64)")
 def _sum_of_children(nodes: Array, first: int) -> float:
     left = (nodes[first] + nodes[first + 1]) + (nodes[first + 2] + nodes[first + 3])
     right = (nodes[first + 4] + nodes[first + 5]) + (nodes[first + 6] + nodes[first + 7])
@@ -23,7 +40,7 @@ def _sum_of_children(nodes: Array, first: int) -> float:
     return total
 
 
-@compiled("int64(float64[::1], int64[::1], int64, float64, int64[::1], float64[::1])")
+@_compiled("int64(float64[::1], int64[::1], int64, float64, int64[::1], float64[::1])")
 def update(nodes: Array, levels: Array, capacity: int, limit: float, slots: Array, values: Array) -> int:
     """Set leaves one after the other, then their ancestors; return the first bad position, or -1 if all are fine."""
     for i in range(len(slots)):
@@ -41,7 +58,7 @@ def update(nodes: Array, levels: Array, capacity: int, limit: float, slots: Arra
     return -1
 
 
-@compiled("void(float64[::1], int64[::1], int64, int64, float64)")
+@_compiled("void(float64[::1], int64[::1], int64, int64, float64)")
 def fill(nodes: Array, levels: Array, start: int, stop: int, value: float) -> None:
     """Set the leaves from ``start`` to before ``stop``, at least one, then their ancestors."""
     for slot in range(start, stop):
@@ -53,7 +70,7 @@ def fill(nodes: Array, levels: Array, start: int, stop: int, value: float) -> No
             nodes[levels[level + 1] + parent] = _sum_of_children(nodes, first)
 
 
-@compiled("int64(float64[::1], int64[::1], float64[::1], int64[::1])")
+@_compiled("int64(float64[::1], int64[::1], float64[::1], int64[::1])")
 def find(nodes: Array, levels: Array, rest: Array, slots: Array) -> int:
     """Descend from the root with the targets in ``rest``, which is used up; return as ``update`` does."""
     root = nodes[levels[-1]]
@@ -90,7 +107,7 @@ def find(nodes: Array, levels: Array, rest: Array, slots: Array) -> int:
     return -1
 
 
-@compiled("void(float64[::1], float64, float64)")
+@_compiled("void(float64[::1], float64, float64)")
 def stratify(shares: Array, total: float, highest: float) -> None:
     """Turn N numbers from [0, 1) into a target in each of N equal parts of ``total``, none above ``highest``."""
     part = total / max(len(shares), 1)
@@ -98,7 +115,7 @@ def stratify(shares: Array, total: float, highest: float) -> None:
         shares[i] = min((i + shares[i]) * part, highest)
 
 
-@compiled("void(float64[::1], int64[::1], float64, float32[::1])")
+@_compiled("void(float64[::1], int64[::1], float64, float32[::1])")
 def weigh(values: Array, slots: Array, beta: float, weights: Array) -> None:
     """Compute (smallest value / value)**beta of slots, all of which have a value above 0."""
     smallest = math.inf
@@ -108,7 +125,7 @@ def weigh(values: Array, slots: Array, beta: float, weights: Array) -> None:
         weights[i] = (smallest / values[slots[i]]) ** beta
 
 
-@compiled("int64(int64, int64, float64, int64[::1], float64[::1])")
+@_compiled("int64(int64, int64, float64, int64[::1], float64[::1])")
 def admit(added: int, capacity: int, limit: float, numbers: Array, errors: Array) -> int:
     """Turn insertion numbers into slots, leaving out those that were overwritten and closing the gaps.
 

@@ -21,18 +21,20 @@ class PixelObservation(gym.ObservationWrapper[Array, Any, Any]):
     """Shows what the environment renders, uint8 [3, height, width], instead of its own observation.
 
     ``size`` is [height, width], or one number for both. A picture of another size is stretched to it by Pillow's box
-    filter, which averages the pixels that fall into one. The environment is made with ``render_mode="rgb_array"``.
+    filter, which averages the pixels that fall into one. Of a picture with a wide margin, ``crop`` takes that share of
+    the height and the width from the middle. The environment is made with ``render_mode="rgb_array"``.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], size: int | Sequence[int] = 84) -> None:
+    def __init__(self, env: gym.Env[Any, Any], size: int | Sequence[int] = 84, crop: float = 1.0) -> None:
         super().__init__(env)
         self._height, self._width = _checked_size(size)
+        self._crop = _checked_share(crop)
         _check_render_mode(env)
         self.observation_space = gym.spaces.Box(0, 255, (3, self._height, self._width), np.uint8)
 
     def observation(self, observation: Any) -> Array:
         """Return the picture of the current state, in an array of its own."""
-        frame = checked_image(self.env.render())
+        frame = _middle(checked_image(self.env.render()), self._crop)
         if frame.shape[:2] != (self._height, self._width):
             image = Image.fromarray(np.ascontiguousarray(frame))
             frame = np.asarray(image.resize((self._width, self._height), Image.Resampling.BOX))
@@ -76,6 +78,19 @@ def _checked_size(size: Any) -> tuple[int, int]:
     if not isinstance(both, list | tuple) or len(both) != 2 or not all(_is_count(n) for n in both):
         raise ValueError(f"size: expected a whole number of at least 1, or [height, width], got {size!r}")
     return both[0], both[1]
+
+
+def _checked_share(crop: Any) -> float:
+    if not isinstance(crop, int | float) or isinstance(crop, bool) or not 0.0 < crop <= 1.0:
+        raise ValueError(f"crop: expected a share of the picture, above 0 and up to 1, got {crop!r}")
+    return float(crop)
+
+
+def _middle(frame: Array, share: float) -> Array:
+    """Return the middle of an image [H, W, 3], at least one pixel of it."""
+    height, width = (max(round(share * n), 1) for n in frame.shape[:2])
+    top, left = (frame.shape[0] - height) // 2, (frame.shape[1] - width) // 2
+    return frame[top : top + height, left : left + width]
 
 
 def _check_render_mode(env: gym.Env[Any, Any]) -> None:

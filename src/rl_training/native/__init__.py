@@ -1,0 +1,33 @@
+"""Compiled code, built from the C files beside this one when the package is installed.
+
+Where there is no C compiler, or for another system, there is no library, and what would have used it goes through
+torch instead: slower, and with the same results but for rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import warnings
+from pathlib import Path
+
+from rl_training.native.build import digest
+
+LIBRARY = Path(__file__).with_name("kernels.so")
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the library, or none if it was not built, cannot be loaded, or is of other sources than these."""
+    try:
+        loaded = ctypes.CDLL(str(LIBRARY))
+        loaded.sources.restype = ctypes.c_char_p
+        if loaded.sources().decode() == digest(LIBRARY.parent):
+            return loaded
+    except (OSError, AttributeError):
+        return None
+    warnings.warn(
+        f"{LIBRARY} is not of these sources and is left alone; compile it: python -m rl_training.native.build",
+        stacklevel=2,
+    )
+    return None

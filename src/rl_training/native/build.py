@@ -1,0 +1,72 @@
+"""Compiles the C files beside this one; run by the installation, or later by ``python -m rl_training.native.build``.
+
+It stands alone, without any import from the package, because it is loaded before there is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("kernels.so")
+# Not -ffast-math: it would make the whole process flush denormal numbers from the moment the library is loaded.
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-Wno-psabi",
+)
+
+
+def digest(folder: Path) -> str:
+    """Return the hash of the C files in a folder, by which a library knows what it was made of."""
+    sources = sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+
+def compile_library(library: Path = LIBRARY) -> None:
+    """Compile the sources beside ``library`` into it, once for each kind of processor.
+
+    Raises ``OSError`` without a compiler, and ``subprocess.CalledProcessError`` if it fails.
+    """
+    folder = library.parent
+    kinds: dict[str, list[str]] = {"plain": []}
+    if platform.machine() in ("x86_64", "AMD64"):
+        kinds["avx2"] = ["-mavx2", "-mfma"]
+    about = [f'-DSOURCES="{digest(folder)}"', *(["-DHAS_AVX2"] if "avx2" in kinds else [])]
+    with tempfile.TemporaryDirectory() as temporary:
+        objects = [
+            _compiled(
+                folder / "dqn_gradient.c", Path(temporary, kind), [*options, f"-DNAME=dqn_gradient_{kind}"]
+            )
+            for kind, options in kinds.items()
+        ]
+        objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
+        # Put in its place at once: runs that use the old one have it mapped into their memory.
+        new = library.with_name("kernels.so.new")
+        _cc("-shared", *objects, "-lm", "-o", str(new))
+        new.replace(library)
+
+
+def _compiled(source: Path, name: Path, options: list[str]) -> str:
+    out = str(name.with_suffix(".o"))
+    _cc(*FLAGS, *options, "-c", str(source), "-o", out)
+    return out
+
+
+def _cc(*arguments: str) -> None:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run([*compiler, *arguments], check=True, capture_output=True, text=True)
+
+
+if __name__ == "__main__":
+    compile_library()
+    print(LIBRARY)

@@ -1,0 +1,68 @@
+"""The compiled library: built at installation, loaded if it is of these sources, and never needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from q_learning_helpers import make_learner, random_batch
+from rl_training import native
+from rl_training.native.build import compile_library
+
+
+def test_the_library_is_built_and_loaded_here():
+    """The tests of what it computes are skipped without it; where there is a compiler, there is to be a library."""
+    assert shutil.which("cc") is None or native.library() is not None
+
+
+@pytest.mark.skipif(native.library() is None, reason="there is none")
+def test_a_library_of_other_sources_is_left_alone(tmp_path, monkeypatch):
+    for path in native.LIBRARY.parent.iterdir():
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / native.LIBRARY.name)
+    native.library.cache_clear()
+    assert native.library() is not None
+    (tmp_path / "dispatch.c").write_text("/* changed */")
+    native.library.cache_clear()
+    with pytest.warns(UserWarning, match="is not of these sources"):
+        assert native.library() is None
+    native.LIBRARY.unlink()  # not written over: it is mapped into this process
+    native.LIBRARY.write_bytes(b"no library")
+    native.library.cache_clear()
+    assert native.library() is None
+    native.library.cache_clear()
+
+
+def test_without_the_library_learning_goes_through_torch(monkeypatch):
+    monkeypatch.setattr("rl_training.algorithms.compiled_dqn.library", lambda: None)
+    learner = make_learner()
+    assert learner._compiled is None
+    learner.update(random_batch())
+    assert learner.updates == 1
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_library_can_be_compiled_anew(tmp_path, monkeypatch):
+    for path in native.LIBRARY.parent.glob("*.[ch]"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "kernels.so")
+    native.library.cache_clear()
+    assert native.library() is None
+    compile_library(tmp_path / "kernels.so")
+    native.library.cache_clear()
+    assert native.library().dqn_gradient is not None
+    native.library.cache_clear()
+
+
+def test_a_compiler_that_fails_leaves_the_old_library_in_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "false")
+    (tmp_path / "kernels.so").write_bytes(b"old")
+    with pytest.raises(subprocess.CalledProcessError):
+        compile_library(tmp_path / "kernels.so")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(OSError, match="no-such-compiler"):
+        compile_library(tmp_path / "kernels.so")
+    assert (tmp_path / "kernels.so").read_bytes() == b"old"
