@@ -51,7 +51,7 @@ def both_sides(size: int, hidden: int, seed: int = 0) -> tuple[DrQv2, PlainDrQv2
     config = DrQv2Config(learning_starts=0)
     plain = PlainDrQv2(as_plain(network), config, np.random.default_rng(seed), std=0.5)
     rng = np.random.default_rng(seed)
-    ours = DrQv2(network, config, action_shape=(ACTIONS,), rng=rng)
+    ours = DrQv2(network, config, action_shape=(ACTIONS,), total_timesteps=1, rng=rng)
     ours.std = 0.5
     return ours, plain
 

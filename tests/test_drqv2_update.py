@@ -41,7 +41,7 @@ def learner(network: Any = None, obs: Any = OBS, seed: int = 0, actions: int = 2
     torch.manual_seed(seed)
     network = network or DrQv2Network(obs, actions, (32, 32), feature_dim=10)
     config = DrQv2Config(**{"batch_size": 8, "learning_rate": 1e-3, "learning_starts": 0, **options})
-    return DrQv2(network, config, action_shape=(actions,), rng=np.random.default_rng(seed))
+    return DrQv2(network, config, action_shape=(actions,), total_timesteps=1000, rng=np.random.default_rng(seed))
 
 
 def batch(count: int = 8, obs: Any = OBS, actions: int = 2, seed: int = 0) -> Batch:
@@ -363,6 +363,20 @@ def test_rewards_are_scaled_in_the_target_alone() -> None:
     assert torch.equal(features, again)
     assert torch.allclose(target - smaller, 0.75 * given.reward, atol=1e-6)
     assert not torch.allclose(target, smaller)
+
+
+def test_the_learning_rate_follows_its_schedule() -> None:
+    falling, constant = learner(learning_rate_final=1e-4), learner()
+    for step, rate in ((0, 1e-3), (500, 5.5e-4), (1000, 1e-4), (5000, 1e-4)):
+        falling.advance(step)
+        constant.advance(step)
+        assert falling.status()["learning_rate"] == pytest.approx(rate)
+        assert falling.critic_optimizer.lr == falling.actor_optimizer.lr
+        assert constant.critic_optimizer.lr == constant.actor_optimizer.lr == 1e-3
+    other = learner(learning_rate_final=1e-4)
+    falling.advance(500)
+    other.load_state_dict(copy.deepcopy(falling.state_dict()))
+    assert other.actor_optimizer.lr == pytest.approx(5.5e-4)
 
 
 def test_noise_follows_its_schedule() -> None:

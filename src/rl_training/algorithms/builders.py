@@ -200,6 +200,7 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
         network,
         options,
         action_shape=context.actions.shape,
+        total_timesteps=context.config.total_timesteps,
         rng=context.stream("exploration"),
         device=context.device,
     )

@@ -35,6 +35,7 @@ class DrQv2:
         config: DrQv2Config,
         *,
         action_shape: tuple[int, ...],
+        total_timesteps: int,
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -42,6 +43,7 @@ class DrQv2:
         self.network = network.to(self.device)
         self.target = copy.deepcopy(network.critic).requires_grad_(False)
         self._action_shape, self._rng = action_shape, rng
+        self._total = total_timesteps
         # Adam treats every number by itself, so that one of them over two parts is the same as one for each.
         learned = nn.ModuleList([network.encoder, network.critic])
         options = {"lr": config.learning_rate, "eps": config.adam_eps, "max_grad_norm": config.max_grad_norm}
@@ -131,10 +133,13 @@ class DrQv2:
     # Schedules and state
 
     def advance(self, env_steps: int) -> None:
-        """Set the standard deviation of the noise."""
+        """Set the standard deviation of the noise, and the learning rate."""
         c = self.config
         self._env_steps = env_steps
         self.std = linear(c.std_initial, c.std_final, c.std_duration, env_steps)
+        if c.learning_rate_final is not None:
+            rate = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
+            self.critic_optimizer.lr = self.actor_optimizer.lr = rate
 
     def status(self) -> dict[str, float]:
         """Return the noise, the learning rate and how often the actor was updated."""

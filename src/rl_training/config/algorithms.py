@@ -74,6 +74,8 @@ class ReplayConfig(AlgorithmConfig):
     fixed: ClassVar[tuple[str, ...]] = ("n_step_return", "buffer_size")
 
     learning_rate: PositiveFloat = 2.5e-4
+    learning_rate_final: PositiveFloat | None = None
+    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
     max_grad_norm: PositiveFloat | None = None
     """Length to which longer gradients are cut; none leaves them as they are."""
@@ -115,8 +117,6 @@ class QLearningConfig(ReplayConfig):
 
     fixed: ClassVar[tuple[str, ...]] = (*ReplayConfig.fixed, "prioritized", "alpha", "dueling")
 
-    learning_rate_final: PositiveFloat | None = None
-    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     max_grad_norm: PositiveFloat | None = 10.0
     target_update_interval: Count = 500
     """Env steps between updates of the target network."""
