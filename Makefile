@@ -41,7 +41,8 @@ clean:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
+# C sources, too: they are compiled by the installation.
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $(wildcard src/rl_training/native/*.[ch])
 	$(PIP) --editable .
 	@touch $@
 
