@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 
 import numpy as np
 import pytest
@@ -93,10 +94,16 @@ def test_every_kind_of_observation(kind):
     elif kind == "normalized":
         learner.observe(np.random.default_rng(0).normal(3.0, 2.0, (50, 2, 3)).astype(np.float32))
     else:  # as in replay, where all of a transition lies together
-        rows = torch.stack([batch.obs.flatten(1), batch.next_obs.flatten(1)], 1)
         learner = make_learner((6,))
-        batch.obs, batch.next_obs = rows[:, 0], rows[:, 1]
-        assert not batch.obs.is_contiguous()
+        batch = random_batch(
+            obs_shape=(6,), weight=torch.rand(8), next_mask=torch.ones(8, 2, dtype=torch.bool)
+        )
+        for field in dataclasses.fields(batch):
+            if (value := getattr(batch, field.name)) is not None:
+                wide = torch.zeros(8, 3, *value.shape[1:], dtype=value.dtype)
+                wide[:, 1] = value
+                setattr(batch, field.name, wide[:, 1])
+        assert not batch.reward.is_contiguous()
     assert_same_gradient(learner, batch)
 
 

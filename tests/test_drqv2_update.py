@@ -41,7 +41,9 @@ def learner(network: Any = None, obs: Any = OBS, seed: int = 0, actions: int = 2
     torch.manual_seed(seed)
     network = network or DrQv2Network(obs, actions, (32, 32), feature_dim=10)
     config = DrQv2Config(**{"batch_size": 8, "learning_rate": 1e-3, "learning_starts": 0, **options})
-    return DrQv2(network, config, action_shape=(actions,), total_timesteps=1000, rng=np.random.default_rng(seed))
+    return DrQv2(
+        network, config, action_shape=(actions,), total_timesteps=1000, rng=np.random.default_rng(seed)
+    )
 
 
 def batch(count: int = 8, obs: Any = OBS, actions: int = 2, seed: int = 0) -> Batch:

@@ -29,7 +29,9 @@ def test_a_library_of_other_sources_is_left_alone(tmp_path, monkeypatch):
     native.library.cache_clear()
     with pytest.warns(UserWarning, match="is not of these sources"):
         assert native.library() is None
-    monkeypatch.setattr(native, "LIBRARY", tmp_path / "broken.so")  # another name: a loaded one is not read again
+    monkeypatch.setattr(
+        native, "LIBRARY", tmp_path / "broken.so"
+    )  # another name: a loaded one is not read again
     native.LIBRARY.write_bytes(b"no library")
     native.library.cache_clear()
     assert native.library() is None

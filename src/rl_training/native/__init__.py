@@ -11,14 +11,14 @@ import functools
 import warnings
 from pathlib import Path
 
-from rl_training.native.build import digest
-
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the library, or none if it was not built, cannot be loaded, or is of other sources than these."""
+    from rl_training.native.build import digest  # not above: it is also run by itself
+
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
         loaded.sources.restype = ctypes.c_char_p
