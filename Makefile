@@ -42,7 +42,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # C sources, too: they are compiled by the installation.
-$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $(wildcard src/rl_training/native/*.[ch])
+$(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $(filter-out %.so,$(wildcard src/rl_training/native/*.*))
 	$(PIP) --editable .
 	@touch $@
 

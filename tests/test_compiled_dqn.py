@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from q_learning_helpers import make_learner, random_batch, random_masks, weights_of
 from rl_training import native
-from rl_training.algorithms import dqn_loss
+from rl_training.algorithms import DQN, dqn_loss
 from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS
+from rl_training.config import DQNConfig
 from rl_training.errors import NonFiniteError
+from rl_training.models import MLPQNetwork
 
 pytestmark = pytest.mark.skipif(
     native.library() is None, reason="there was no C compiler when this was installed"
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def by_autograd(learner, batch):
-    """Loss, TD errors, metrics and gradient, by torch's own layers and graph."""
+    """Loss, TD errors, metrics and gradient, by the network's own forward pass and autograd."""
     with torch.no_grad():
         next_target = learner.target(batch.next_obs)
         next_online = learner.online(batch.next_obs) if learner.config.double else None
@@ -73,12 +75,11 @@ def test_every_option_of_the_loss(loss, weighted, double, masked, dueling):
     assert_same_gradient(learner, batch)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("hidden", [(), (7,), (33, 21), (5, 4, 6, 3), (120, 84)])
 @pytest.mark.parametrize("size", [1, 6, 67])
-def test_every_shape(activation, hidden, size):
+def test_every_shape(hidden, size):
     """Also widths and batches that are no multiple of what the loops take at a time."""
-    learner = with_other_target(make_learner((5,), 3, hidden, activation=activation))
+    learner = with_other_target(make_learner((5,), 3, hidden))
     for rows in (size, size + 1):  # the work space follows the batch
         assert_same_gradient(learner, random_batch(size=rows, obs_shape=(5,), num_actions=3))
 
@@ -112,11 +113,15 @@ def test_every_kind_of_observation(kind):
     obs=st.integers(1, 20),
     actions=st.integers(1, 9),
     size=st.integers(1, 40),
-    tanh=st.booleans(),
+    options=st.fixed_dictionaries({"double": st.booleans(), "dueling": st.booleans()}),
+    masked=st.booleans(),
 )
-def test_random_shapes(hidden, obs, actions, size, tanh):
-    learner = make_learner((obs,), actions, hidden, activation="tanh" if tanh else "relu")
-    assert_same_gradient(learner, random_batch(size=size, obs_shape=(obs,), num_actions=actions))
+def test_random_shapes(hidden, obs, actions, size, options, masked):
+    learner = with_other_target(make_learner((obs,), actions, hidden, **options))
+    mask = torch.from_numpy(random_masks(0, size, actions)) if masked else None
+    assert_same_gradient(
+        learner, random_batch(size=size, obs_shape=(obs,), num_actions=actions, next_mask=mask)
+    )
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -147,6 +152,18 @@ def test_what_is_not_finite_is_not_lost_on_the_way(where, value):
     assert torch.equal(before.nan_to_num(7.0), weights_of(learner.online).nan_to_num(7.0))
 
 
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("which", ["online", "target"])
+@pytest.mark.parametrize("action", [0, 1, 2])
+def test_what_is_not_a_number_in_one_output_is_chosen(which, action, double):
+    learner = make_learner(num_actions=3, double=double)
+    getattr(learner, which).mlp.linears[-1].bias.data[action] = np.nan
+    if which == "target" and double:  # the online network chooses, and may leave it alone
+        learner.online.mlp.linears[-1].bias.data[action] = 100.0
+    with pytest.raises(NonFiniteError):
+        learner.update(random_batch(num_actions=3, size=32))
+
+
 def test_a_batch_too_large_goes_through_torch(monkeypatch):
     learner = make_learner((8,), hidden=(512, 512))
     assert learner._compiled.max_rows == MAX_PRODUCTS // 512**2
@@ -159,23 +176,85 @@ def test_a_batch_too_large_goes_through_torch(monkeypatch):
     assert learner.updates == 1
 
 
-@pytest.mark.parametrize("options", [{"activation": "elu"}, {"noisy": True}, {"algo": "c51"}])
+@pytest.mark.parametrize("options", [{"activation": "tanh"}, {"noisy": True}, {"algo": "c51"}])
 def test_other_networks_and_heads_have_none(options):
     assert getattr(make_learner(**options), "_compiled", None) is None
+
+
+def frozen(network):
+    network.mlp.linears[0].requires_grad_(False)
+
+
+def extended(network):
+    network.extra = torch.nn.Parameter(torch.ones(3))
+
+
+def hooked(network):
+    network.mlp.register_forward_hook(lambda module, given, out: 2 * out)
+
+
+@pytest.mark.parametrize("change", [frozen, extended, hooked])
+def test_a_network_that_was_changed_has_none_and_learns(change):
+    torch.manual_seed(0)
+    network = MLPQNetwork((3,), 2, (16,))
+    change(network)
+    learner = DQN(network, 2, DQNConfig(), total_timesteps=100, rng=np.random.default_rng(0))
+    assert learner._compiled is None
+    before = weights_of(learner.online)
+    learner.update(random_batch())
+    assert not torch.equal(before, weights_of(learner.online))
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("reward", torch.zeros(8, dtype=torch.float64)),
-        ("action", torch.zeros(8, dtype=torch.int32)),
+        ("obs", torch.zeros(8, 2)),
+        ("next_obs", torch.zeros(8, 4)),
+        ("reward", torch.zeros(8, 1)),
         ("discount", torch.zeros(7)),
-        ("next_mask", torch.ones(8, 4, dtype=torch.bool)[:, ::2]),
+        ("next_mask", torch.ones(8, 1, dtype=torch.bool)),
+        ("next_mask", torch.ones(8, dtype=torch.bool)),
     ],
 )
-def test_what_it_cannot_read_is_refused(field, value):
-    with pytest.raises(ValueError, match=f"^{field}: expected 8 rows of"):
+def test_a_wrong_shape_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: expected the shape"):
         make_learner().update(random_batch(**{field: value}))
+
+
+@pytest.mark.parametrize("action", [-1, 2, 10**8])
+def test_an_action_that_does_not_exist_is_refused_before_anything_is_written(action):
+    learner, batch = make_learner(), random_batch()
+    batch.action[5] = action
+    learner.optimizer.grad.fill_(7.0)
+    with pytest.raises(IndexError, match=f"^action: {action} is none of 2"):
+        learner.update(batch)
+    assert (learner.optimizer.grad == 7.0).all()
+
+
+def test_other_types_and_layouts_are_converted():
+    learner, plain = make_learner(), random_batch(weight=torch.rand(8))
+    batch = dataclasses.replace(
+        plain,
+        obs=plain.obs.T.contiguous().T,
+        action=plain.action.int(),
+        reward=plain.reward.double(),
+        weight=plain.weight.double(),
+        next_mask=torch.ones(8, 4, dtype=torch.bool)[:, ::2],
+    )
+    torch.testing.assert_close(learner._compiled(batch).each, learner._compiled(plain).each)
+
+
+def test_the_default_type_of_torch_does_not_matter():
+    learner, batch = make_learner(), random_batch()
+    expected = learner._compiled(batch).each
+    torch.set_default_dtype(torch.float64)
+    try:
+        got = learner._compiled(batch).each
+        learner._compiled(random_batch(size=31))  # makes new room
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert got.dtype == torch.float32
+    assert torch.equal(got, expected)
 
 
 def test_code_for_any_processor_gives_the_same():

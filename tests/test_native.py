@@ -10,6 +10,14 @@ import pytest
 from q_learning_helpers import make_learner, random_batch
 from rl_training import native
 from rl_training.native.build import compile_library
+from rl_training.runtime.folder import environment_facts
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Whatever a test loaded, the next ones find the package's own library."""
+    yield
+    native.library.cache_clear()
 
 
 def test_the_library_is_built_and_loaded_here():
@@ -68,3 +76,10 @@ def test_a_compiler_that_fails_leaves_the_old_library_in_place(tmp_path, monkeyp
     with pytest.raises(OSError, match="no-such-compiler"):
         compile_library(tmp_path / "kernels.so")
     assert (tmp_path / "kernels.so").read_bytes() == b"old"
+
+
+def test_runs_know_what_they_computed_with(monkeypatch):
+    assert environment_facts(1, "cpu")["kernels"] == native.fingerprint()
+    monkeypatch.setattr(native, "LIBRARY", native.LIBRARY.with_name("none.so"))
+    native.library.cache_clear()
+    assert environment_facts(1, "cpu")["kernels"] == native.fingerprint() == "none"

@@ -16,6 +16,8 @@ from rl_training.native import library
 
 MAX_PRODUCTS = 2**23
 """Multiplications in one layer above which torch's products, which may use threads, are the faster ones."""
+ROWS = ("obs", "next_obs", "action", "reward", "discount", "weight", "next_mask")
+_TYPES = (*[torch.float32] * 2, torch.int64, *[torch.float32] * 3, torch.bool)
 
 
 class _Network(Structure):
@@ -25,18 +27,15 @@ class _Network(Structure):
         ("layers", c_int64),
         ("parameters", c_int64),
         ("sizes", c_void_p),
-        *((name, c_int64) for name in ("tanh", "dueling", "choose_online", "huber")),
+        *((name, c_int64) for name in ("dueling", "choose_online", "huber")),
         *((name, c_void_p) for name in ("online", "target", "grad", "work")),
     )
 
 
-_ROWS = ("obs", "next_obs", "action", "reward", "discount", "weight", "next_mask")
-
-
 class _Batch(Structure):
-    """``Batch`` in ``native/dqn_gradient.h``: of each of ``_ROWS`` an address and a stride."""
+    """``Batch`` in ``native/dqn_gradient.h``: of each of ``ROWS`` an address and a stride."""
 
-    _fields_ = (("count", c_int64), ("rows", c_int64 * (2 * len(_ROWS))))
+    _fields_ = (("count", c_int64), ("rows", c_int64 * (2 * len(ROWS))))
 
 
 class CompiledGradient:
@@ -60,7 +59,6 @@ class CompiledGradient:
             layers=len(sizes) - 1,
             parameters=len(online),
             sizes=sizes.ctypes.data,
-            tanh=network.mlp.activation == "tanh",
             dueling=network.dueling,
             choose_online=double,
             huber=huber,
@@ -71,10 +69,10 @@ class CompiledGradient:
         self._batch = _Batch()
         self._arguments = ctypes.byref(self._network), ctypes.byref(self._batch)
         self._function = native.dqn_gradient
-        self._function.argtypes, self._function.restype = (c_void_p, c_void_p, c_void_p), None
+        self._function.argtypes, self._function.restype = (c_void_p, c_void_p, c_void_p), c_int64
         self._sizes = sizes
-        self._rows, self._work = 0, torch.empty(0)
-        self._types = (torch.float32,) * 2 + (torch.int64,) + (torch.float32,) * 3 + (torch.bool,)
+        self._shapes = ((int(sizes[0]),), (int(sizes[0]),), (), (), (), (), (network.num_actions,))
+        self._rows, self._work = 0, torch.empty(0, dtype=torch.float32, device="cpu")
         self.max_rows = MAX_PRODUCTS // int((sizes[:-1] * sizes[1:]).max())
         """The largest batch that it is meant for."""
 
@@ -83,7 +81,7 @@ class CompiledGradient:
         count = len(batch.reward)
         if count != self._rows:
             self._make_room(count)
-        rows = (
+        given = [
             self._features(batch.obs),
             self._features(batch.next_obs),
             batch.action,
@@ -91,35 +89,37 @@ class CompiledGradient:
             batch.discount,
             batch.weight,
             batch.next_mask,
-        )
-        given = self._batch
-        given.count = count
-        address = given.rows
-        for i, (tensor, dtype) in enumerate(zip(rows, self._types, strict=True)):
+        ]
+        self._batch.count = count
+        addresses = self._batch.rows
+        for i, tensor in enumerate(given):
             if tensor is None:
-                address[2 * i] = 0
+                addresses[2 * i] = 0
                 continue
-            if (
-                tensor.dtype is not dtype
-                or len(tensor) != count
-                or (tensor.ndim == 2 and tensor.stride(1) != 1)
-            ):
-                raise ValueError(f"{_ROWS[i]}: expected {count} rows of {dtype} without gaps")
-            address[2 * i], address[2 * i + 1] = tensor.data_ptr(), tensor.stride(0)
-        facts = torch.empty(4, count)
-        self._function(*self._arguments, facts.data_ptr())
+            if tensor.shape != (count, *self._shapes[i]):
+                shape = [count, *self._shapes[i]]
+                raise ValueError(f"{ROWS[i]}: expected the shape {shape}, got {list(tensor.shape)}")
+            if tensor.dtype is not _TYPES[i] or (tensor.ndim == 2 and tensor.stride(1) != 1):
+                tensor = given[i] = tensor.to(_TYPES[i]).contiguous()
+            addresses[2 * i], addresses[2 * i + 1] = tensor.data_ptr(), tensor.stride(0)
+        facts = torch.empty(4, count, dtype=torch.float32, device="cpu")
+        wrong = self._function(*self._arguments, facts.data_ptr())
+        if wrong >= 0:
+            raise IndexError(f"action: {int(batch.action[wrong])} is none of {self._shapes[-1][0]}")
         value, target, error, each = facts
         return HeadLoss(each, value, target, error, priority=error.abs())
 
     def _make_room(self, rows: int) -> None:
         sizes, whole = self._sizes, -(-rows // 8) * 8
         of_samples = whole * (4 * sizes[-1] + sizes.sum() + 3 * sizes.max() + 16)
-        self._rows, self._work = rows, torch.empty(int(of_samples + 16 * sizes.sum()))
+        room = int(of_samples + 16 * sizes.sum())
+        self._rows, self._work = rows, torch.empty(room, dtype=torch.float32, device="cpu")
         self._network.work = self._work.data_ptr()
 
 
 def compiled_gradient(
     network: nn.Module,
+    target_network: nn.Module,
     online: torch.Tensor,
     target: torch.Tensor,
     grad: torch.Tensor,
@@ -127,13 +127,26 @@ def compiled_gradient(
     double: bool,
     huber: bool,
 ) -> CompiledGradient | None:
-    """Return the gradient of a network, or none if the compiled code is missing or does something else.
-
-    A subclass may compute something else than ``MLPQNetwork``.
-    """
+    """Return the gradient of a network, or none if there is no compiled code, or none for what this one computes."""
     native = library()
-    if native is None or type(network) is not MLPQNetwork or network.mlp.noisy or not network.mlp.fused:
+    if native is None or not (_is_plain(network, online) and _is_plain(target_network, target)):
         return None
-    if online.device.type != "cpu" or online.dtype is not torch.float32:
-        return None
+    assert isinstance(network, MLPQNetwork)
     return CompiledGradient(native, network, online, target, grad, double=double, huber=huber)
+
+
+def _is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
+    """Say whether a network is nothing but rectified layers whose parameters, and no others, make up a vector.
+
+    A subclass or a hook may compute something else, and a layer that is not trained is not in the vector.
+    """
+    if type(network) is not MLPQNetwork or network.mlp.noisy or network.mlp.activation != "relu":
+        return False
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+        return False
+    place = flat.data_ptr()
+    for parameter in network.mlp.flat:
+        if parameter.data_ptr() != place or parameter.dtype is not torch.float32:
+            return False
+        place += 4 * parameter.numel()
+    return flat.device.type == "cpu" and place == flat.data_ptr() + 4 * len(flat)

@@ -71,6 +71,7 @@ class DQN(QLearner[DQNConfig]):
         super().__init__(network, num_actions, config, **options)
         self._compiled = compiled_gradient(
             self.online,
+            self.target,
             self.optimizer.flat,
             self._flat_target,
             self.optimizer.grad,

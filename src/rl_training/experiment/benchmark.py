@@ -235,7 +235,7 @@ def machine_facts() -> dict[str, Any]:
 
 def _source_digest() -> str:
     root, digest = Path(__file__).parent.parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".c", ".h")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 

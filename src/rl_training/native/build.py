@@ -27,9 +27,10 @@ FLAGS = (
 
 
 def digest(folder: Path) -> str:
-    """Return the hash of the C files in a folder, by which a library knows what it was made of."""
+    """Return the hash of the C files in a folder and of how they are compiled, by which a library knows its sources."""
     sources = sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    parts = [" ".join(FLAGS).encode(), *(path.read_bytes() for path in sources)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def compile_library(library: Path = LIBRARY) -> None:
@@ -50,10 +51,15 @@ def compile_library(library: Path = LIBRARY) -> None:
             for kind, options in kinds.items()
         ]
         objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
+        linked = Path(temporary, library.name)
+        _cc("-shared", *objects, "-o", str(linked))
         # Put in its place at once: runs that use the old one have it mapped into their memory.
-        new = library.with_name("kernels.so.new")
-        _cc("-shared", *objects, "-lm", "-o", str(new))
-        new.replace(library)
+        new = library.with_name(f"{library.name}.{os.getpid()}")
+        try:
+            new.write_bytes(linked.read_bytes())
+            new.replace(library)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def _compiled(source: Path, name: Path, options: list[str]) -> str:

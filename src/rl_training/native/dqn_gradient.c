@@ -1,6 +1,6 @@
 /* The gradient of DQN's loss through a small perceptron.
  *
- * For networks of this size, an update by separate operations is mostly what happens between them, so all of it is
+ * The layers are linear, with rectified units between them. For networks of this size, an update by separate operations is mostly what happens between them, so all of it is
  * one call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A
  * BLAS would take those of 512 where there are any, for which processors lower their clock for milliseconds, and then
  * everything that follows an update in Python is slower by half.
@@ -11,7 +11,6 @@
  * Compiled several times, for different processors, each time with another NAME; see native/dispatch.c.
  */
 
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -109,12 +108,8 @@ static float *forward(const Network *net, const float *flat, Matrix x, int64_t g
         float *out = below + inputs * count;
         product(flat, inputs, 1, below, out, outputs, inputs, count, flat + outputs * inputs, packed);
         flat += outputs * inputs + outputs;
-        if (layer + 1 < net->layers) {
-            if (net->tanh)
-                for (int64_t i = 0; i < outputs * count; i++) out[i] = tanhf(out[i]);
-            else /* what is not a number stays so */
-                for (int64_t i = 0; i < outputs * count; i++) out[i] = out[i] < 0.0f ? 0.0f : out[i];
-        }
+        if (layer + 1 < net->layers) /* what is not a number stays so */
+            for (int64_t i = 0; i < outputs * count; i++) out[i] = out[i] < 0.0f ? 0.0f : out[i];
         below = out;
     }
     return below;
@@ -145,10 +140,7 @@ static void backward(const Network *net, const float *work, int64_t count, const
                 out[r * inputs + i] = dot(grad + r * count, work + i * count, count);
         if (layer == 0) return;
         product(flat, 1, inputs, grad, down, inputs, outputs, count, 0, packed);
-        if (net->tanh)
-            for (int64_t i = 0; i < inputs * count; i++) down[i] *= 1.0f - work[i] * work[i];
-        else
-            for (int64_t i = 0; i < inputs * count; i++) down[i] = work[i] <= 0.0f ? 0.0f : down[i];
+        for (int64_t i = 0; i < inputs * count; i++) down[i] = work[i] <= 0.0f ? 0.0f : down[i];
         grad = down;
     }
 }
@@ -177,11 +169,14 @@ static void through_q_values(const Network *net, float *grad, int64_t count) {
     }
 }
 
+/* Return the action of the highest Q-value of a sample among those that are allowed, or 0 if none is; what is not a
+ * number counts as the highest, so that it is not lost. */
 static int64_t best_action(const float *q, int64_t actions, int64_t count, int64_t j, const Batch *batch) {
     int64_t best = -1;
     for (int64_t a = 0; a < actions; a++) {
         if (batch->next_mask.data && !batch->next_mask.data[j * batch->next_mask.stride + a]) continue;
-        if (best < 0 || q[a * count + j] > q[best * count + j]) best = a;
+        float value = q[a * count + j], highest = best < 0 ? 0.0f : q[best * count + j];
+        if (best < 0 || value > highest || (value != value && highest == highest)) best = a;
     }
     return best < 0 ? 0 : best;
 }
@@ -213,8 +208,12 @@ static void head(const Network *net, const Batch *batch, int64_t count, const fl
     }
 }
 
-void NAME(const Network *net, const Batch *batch, float *facts) {
+int64_t NAME(const Network *net, const Batch *batch, float *facts) {
     int64_t given = batch->count, outputs = net->sizes[net->layers], widths = 0;
+    for (int64_t j = 0; j < given; j++) {
+        int64_t action = batch->action.data[j * batch->action.stride];
+        if (action < 0 || action >= outputs - net->dueling) return j;
+    }
     int64_t count = (given + WIDE - 1) / WIDE * WIDE;
     for (int64_t i = 0; i <= net->layers; i++) widths += net->sizes[i];
     float *next_q = net->work, *choosing = next_q + outputs * count, *q = choosing + outputs * count;
@@ -227,4 +226,5 @@ void NAME(const Network *net, const Batch *batch, float *facts) {
     head(net, batch, count, q, next_q, net->choose_online ? choosing : next_q, grad + net->dueling * count, facts);
     if (net->dueling) through_q_values(net, grad, count);
     backward(net, layers, count, grad, scratch, packed);
+    return -1;
 }

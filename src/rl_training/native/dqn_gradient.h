@@ -9,7 +9,7 @@ typedef struct {
     int64_t layers;     /* of weights */
     int64_t parameters; /* of all layers */
     const int64_t *sizes; /* [layers + 1] */
-    int64_t tanh, dueling, choose_online, huber; /* 0 or 1 */
+    int64_t dueling, choose_online, huber; /* 0 or 1 */
     const float *online, *target; /* [parameters] */
     float *grad;                  /* [parameters] */
     float *work; /* [count * (4 * outputs + sum(sizes) + 3 * max(sizes) + 16) + 16 * sum(sizes)], count in whole eights */
@@ -39,9 +39,10 @@ typedef struct {
     Masks next_mask;
 } Batch;
 
-/* Write the gradient of the mean loss to net->grad, and value, target, error, weighted loss to facts [4, count]. */
-void dqn_gradient(const Network *net, const Batch *batch, float *facts);
-void dqn_gradient_plain(const Network *net, const Batch *batch, float *facts);
-void dqn_gradient_avx2(const Network *net, const Batch *batch, float *facts);
+/* Write the gradient of the mean loss to net->grad, and value, target, error, weighted loss to facts [4, count]. Return
+ * -1, or the first sample whose action does not exist; then nothing is written. */
+int64_t dqn_gradient(const Network *net, const Batch *batch, float *facts);
+int64_t dqn_gradient_plain(const Network *net, const Batch *batch, float *facts);
+int64_t dqn_gradient_avx2(const Network *net, const Batch *batch, float *facts);
 
 #endif

@@ -16,6 +16,7 @@ from typing import Any
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import dump_yaml
 from rl_training.errors import CheckpointError, ConfigError, RunLockedError, StorageError
+from rl_training.native import fingerprint
 from rl_training.version import __version__
 
 
@@ -105,7 +106,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def environment_facts(threads: int, device: str) -> dict[str, Any]:
-    """Return what decides whether two runs can be equal bit for bit: versions, CPU, threads, device."""
+    """Return what decides whether two runs can be equal bit for bit: versions, CPU, compiled code, threads, device."""
     import gymnasium
     import numpy
     import torch
@@ -117,6 +118,7 @@ def environment_facts(threads: int, device: str) -> dict[str, Any]:
         "numpy": numpy.__version__,
         "gymnasium": gymnasium.__version__,
         "cpu": _cpu_name(),
+        "kernels": fingerprint(),
         "threads": threads,
         "device": device,
     }
