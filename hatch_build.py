@@ -25,7 +25,7 @@ class NativeBuildHook(BuildHookInterface):
         spec.loader.exec_module(build)
         try:
             build.compile_library()
-        except (OSError, subprocess.CalledProcessError) as error:
+        except (OSError, IndexError, subprocess.CalledProcessError) as error:
             reason = getattr(error, "stderr", None) or error
             self.app.display_warning(f"rl_training: no compiled kernels, DQN will be slower: {reason}")
             return

@@ -308,6 +308,14 @@ def test_resume_says_what_changes_from_here_on(cli: Callable[..., Any], tmp_path
     assert "changed" not in again.err
 
 
+def test_what_nothing_is_trained_with_is_not_written_down(cli: Callable[..., Any], tmp_path: Path) -> None:
+    cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", *TINY)
+    before = (tmp_path / "run" / "config.yaml").read_bytes()
+    done = cli("resume", tmp_path / "run", "algo_kwargs.learning_rate=1")
+    assert (done.code, "the budget is used up" in done.err) == (0, True)
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
+
+
 def test_predict_without_an_observation_says_so(cli: Callable[..., Any], run_dir: Path) -> None:
     assert "--obs: is missing" in cli("predict", run_dir).err
 

@@ -9,7 +9,7 @@ import pytest
 
 from q_learning_helpers import make_learner, random_batch
 from rl_training import native
-from rl_training.native.build import compile_library
+from rl_training.native.build import compile_library, main
 from rl_training.runtime.folder import environment_facts
 
 
@@ -17,7 +17,7 @@ from rl_training.runtime.folder import environment_facts
 def forgotten():
     """Whatever a test loaded, the next ones find the package's own library."""
     yield
-    native.library.cache_clear()
+    native._load.cache_clear()
 
 
 def test_the_library_is_built_and_loaded_here():
@@ -31,27 +31,30 @@ def test_a_library_of_other_sources_is_left_alone(tmp_path, monkeypatch):
         if path.is_file():
             shutil.copy(path, tmp_path)
     monkeypatch.setattr(native, "LIBRARY", tmp_path / native.LIBRARY.name)
-    native.library.cache_clear()
+    native._load.cache_clear()
     assert native.library() is not None
     (tmp_path / "dispatch.c").write_text("/* changed */")
-    native.library.cache_clear()
-    with pytest.warns(UserWarning, match="is not of these sources"):
-        assert native.library() is None
-    monkeypatch.setattr(
-        native, "LIBRARY", tmp_path / "broken.so"
-    )  # another name: a loaded one is not read again
-    native.LIBRARY.write_bytes(b"no library")
-    native.library.cache_clear()
+    native._load.cache_clear()
     assert native.library() is None
-    native.library.cache_clear()
+    assert "kernels.so is not of these sources; python -m" in native.problem()
+    # Another name: what is loaded is not read again.
+    monkeypatch.setattr(native, "LIBRARY", tmp_path / "broken.so")
+    native.LIBRARY.write_bytes(b"no library")
+    native._load.cache_clear()
+    assert native.library() is None
+    assert "broken.so cannot be loaded" in native.problem()
 
 
-def test_without_the_library_learning_goes_through_torch(monkeypatch):
-    monkeypatch.setattr("rl_training.algorithms.compiled_dqn.library", lambda: None)
+def test_without_the_library_learning_goes_through_torch_and_says_so(monkeypatch):
+    assert native.library() is None or make_learner().warnings({}) == {}
+    monkeypatch.setattr(native, "LIBRARY", native.LIBRARY.with_name("none.so"))
+    native._load.cache_clear()
     learner = make_learner()
     assert learner._compiled is None
     learner.update(random_batch())
     assert learner.updates == 1
+    assert "none.so was not built" in learner.warnings({})["native"]
+    assert make_learner(activation="tanh").warnings({}) == {}  # nothing is lost by its absence
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -59,12 +62,11 @@ def test_a_library_can_be_compiled_anew(tmp_path, monkeypatch):
     for path in native.LIBRARY.parent.glob("*.[ch]"):
         shutil.copy(path, tmp_path)
     monkeypatch.setattr(native, "LIBRARY", tmp_path / "kernels.so")
-    native.library.cache_clear()
+    native._load.cache_clear()
     assert native.library() is None
     compile_library(tmp_path / "kernels.so")
-    native.library.cache_clear()
+    native._load.cache_clear()
     assert native.library().dqn_gradient is not None
-    native.library.cache_clear()
 
 
 def test_a_compiler_that_fails_leaves_the_old_library_in_place(tmp_path, monkeypatch):
@@ -81,5 +83,23 @@ def test_a_compiler_that_fails_leaves_the_old_library_in_place(tmp_path, monkeyp
 def test_runs_know_what_they_computed_with(monkeypatch):
     assert environment_facts(1, "cpu")["kernels"] == native.fingerprint()
     monkeypatch.setattr(native, "LIBRARY", native.LIBRARY.with_name("none.so"))
-    native.library.cache_clear()
+    native._load.cache_clear()
     assert environment_facts(1, "cpu")["kernels"] == native.fingerprint() == "none"
+
+
+@pytest.mark.parametrize("compiler", ["false", "no-such-compiler", ""])
+def test_building_by_hand_fails_in_a_line(compiler, monkeypatch, capsys):
+    before = native.fingerprint()
+    monkeypatch.setenv("CC", compiler)
+    assert main() == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert native.fingerprint() == before
+
+
+def test_what_the_compiler_says_is_shown(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "cc"
+    script.write_text("#!/bin/sh\necho 'file.c:7: wrong' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    assert main() == 1
+    assert capsys.readouterr().err == "error: the compiler failed\nfile.c:7: wrong\n"

@@ -117,25 +117,7 @@ class CompiledGradient:
         self._network.work = self._work.data_ptr()
 
 
-def compiled_gradient(
-    network: nn.Module,
-    target_network: nn.Module,
-    online: torch.Tensor,
-    target: torch.Tensor,
-    grad: torch.Tensor,
-    *,
-    double: bool,
-    huber: bool,
-) -> CompiledGradient | None:
-    """Return the gradient of a network, or none if there is no compiled code, or none for what this one computes."""
-    native = library()
-    if native is None or not (_is_plain(network, online) and _is_plain(target_network, target)):
-        return None
-    assert isinstance(network, MLPQNetwork)
-    return CompiledGradient(native, network, online, target, grad, double=double, huber=huber)
-
-
-def _is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
+def is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
     """Say whether a network is nothing but rectified layers whose parameters, and no others, make up a vector.
 
     A subclass or a hook may compute something else, and a layer that is not trained is not in the vector.
@@ -150,3 +132,21 @@ def _is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
             return False
         place += 4 * parameter.numel()
     return flat.device.type == "cpu" and place == flat.data_ptr() + 4 * len(flat)
+
+
+def compiled_gradient(
+    network: nn.Module,
+    target_network: nn.Module,
+    online: torch.Tensor,
+    target: torch.Tensor,
+    grad: torch.Tensor,
+    *,
+    double: bool,
+    huber: bool,
+) -> CompiledGradient | None:
+    """Return the gradient of a network, or none if there is no compiled code, or none for what this one computes."""
+    native = library()
+    if native is None or not (is_plain(network, online) and is_plain(target_network, target)):
+        return None
+    assert isinstance(network, MLPQNetwork)
+    return CompiledGradient(native, network, online, target, grad, double=double, huber=huber)

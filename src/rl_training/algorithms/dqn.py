@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rl_training.algorithms.compiled_dqn import compiled_gradient
+from rl_training import native
+from rl_training.algorithms.compiled_dqn import compiled_gradient, is_plain
 from rl_training.algorithms.protocol import Means, UpdateResult
 from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, pick
 from rl_training.config import DQNConfig
@@ -92,6 +93,13 @@ class DQN(QLearner[DQNConfig]):
         if self._mirror is not None and not self._online_noise and len(obs) <= self._mirror.max_batch:
             return self._mirror(obs)
         return super().q_values(obs, noisy=noisy)
+
+    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
+        """Say so if only the missing library keeps updates from being compiled ones."""
+        reason = native.problem()
+        if self._compiled is not None or reason is None or not is_plain(self.online, self.optimizer.flat):
+            return {}
+        return {"native": f"updates take longer than they need to: {reason}"}
 
     def update(self, batch: Any, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""

@@ -9,29 +9,34 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import warnings
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("kernels.so")
 
 
-@functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the library, or none if it was not built, cannot be loaded, or is of other sources than these."""
+    return _load()[0]
+
+
+def problem() -> str | None:
+    """Say in a line why there is no library, or return none if there is one."""
+    return _load()[1]
+
+
+@functools.cache
+def _load() -> tuple[ctypes.CDLL | None, str | None]:
     from rl_training.native.build import digest  # not above: it is also run by itself
 
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
         loaded.sources.restype = ctypes.c_char_p
         if loaded.sources().decode() == digest(LIBRARY.parent):
-            return loaded
+            return loaded, None
+        reason = "is not of these sources"
     except (OSError, AttributeError):
-        return None
-    warnings.warn(
-        f"{LIBRARY} is not of these sources and is left alone; compile it: python -m rl_training.native.build",
-        stacklevel=2,
-    )
-    return None
+        reason = "cannot be loaded" if LIBRARY.exists() else "was not built"
+    return None, f"{LIBRARY.name} {reason}; python -m rl_training.native.build compiles it"
 
 
 def fingerprint() -> str:

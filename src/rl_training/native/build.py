@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -73,6 +74,19 @@ def _cc(*arguments: str) -> None:
     subprocess.run([*compiler, *arguments], check=True, capture_output=True, text=True)
 
 
+def main() -> int:
+    """Compile the library; return the exit code."""
+    try:
+        compile_library()
+    except subprocess.CalledProcessError as error:
+        print(f"error: the compiler failed\n{error.stderr}".rstrip(), file=sys.stderr)
+    except (OSError, IndexError) as error:
+        print(f"error: no C compiler, as CC or cc: {error}", file=sys.stderr)
+    else:
+        print(LIBRARY)
+        return 0
+    return 1
+
+
 if __name__ == "__main__":
-    compile_library()
-    print(LIBRARY)
+    sys.exit(main())

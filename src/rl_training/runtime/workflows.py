@@ -99,7 +99,8 @@ def resume(
             restored = session.load(checkpoint)
             if _asks_for_more(config, checkpoint_config(checkpoint, lookup), overrides):
                 run.stop_reason = None
-            _describe(folder, config, run.spec, run.clock.steps)
+            if not run.clock.finished:  # else nothing is trained with what the overrides say
+                _describe(folder, config, run.spec, run.clock.steps)
             _announce(checkpoint, config, restored, console)
             return _conclude(session)
 
@@ -120,7 +121,7 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
     if before != config.total_timesteps:
         notice(f"total_timesteps {before} → {config.total_timesteps}: schedules stretch to the new budget")
     changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
-    if set(changed) - {"total_timesteps"}:
+    if set(changed) - {"total_timesteps"} and checkpoint.step < config.total_timesteps:
         notice(f"changed from here on: {', '.join(key for key in changed if key != 'total_timesteps')}")
     if console and checkpoint.step >= config.total_timesteps:
         notice("the budget is used up; total_timesteps=N goes further")
