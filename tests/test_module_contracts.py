@@ -16,7 +16,7 @@ from rl_training.runtime.run import Run
 from rl_training.runtime.workflows import load_checkpoint, load_policy
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
-LEAVES = {"errors", "version", "lazy", "segment", "spaces", "statistics", "config"}
+LEAVES = {"errors", "version", "lazy", "segment", "spaces", "statistics", "config", "native"}
 BELOW = {
     "data": set(),
     "models": set(),
