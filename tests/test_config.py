@@ -332,6 +332,17 @@ def test_unusual_values_come_back_from_yaml_as_they_were() -> None:
     assert build_config(parse_yaml(dump_yaml(config), "dump"), config_class) == config
     assert config.env.wrappers[0].id == "TimeAwareObservation"
     assert config.env.kwargs["text"] == "no"
+    assert config.env.kwargs["number"] == 1e-7
+    assert config.env.kwargs["nested"]["list"][-1] == "1e6"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e-9", 1e-9), ("-.5E3", -500.0), ("2.5e+2", 250.0), ("1e6x", "1e6x"), ("e5", "e5")]
+)
+def test_numbers_with_an_exponent_are_numbers_in_free_kwargs_too(text: str, value: object) -> None:
+    kwargs = load_config("dqn/cartpole", [f"env.kwargs.a={text}"]).env.kwargs
+    assert kwargs["a"] == value
+    assert type(kwargs["a"]) is type(value)
 
 
 def test_overrides_are_typed_as_yaml_and_leave_the_rest_alone() -> None:

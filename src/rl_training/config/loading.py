@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +51,19 @@ class _StrictLoader(yaml.SafeLoader):
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, putting quotes around text that ``_StrictLoader`` would read as a number."""
+
+
+for _yaml in (_StrictLoader, _Dumper):
+    # PyYAML keeps to YAML 1.1, where 1e-9 without a point, and 1.0e9 without a sign, are text.
+    _yaml.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
 
 
 def parse_yaml(text: str, origin: str) -> Any:
@@ -140,7 +154,7 @@ def validate(
 
 def dump_yaml(config: ExperimentConfig[Any]) -> str:
     """Return the resolved config, defaults included, as YAML that loads back to the same config."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.dump(config.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
