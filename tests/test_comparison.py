@@ -104,6 +104,17 @@ def test_unequal_seeds_within_a_folder_are_said(tmp_path: Path) -> None:
     assert comparison.notes == ["the numbers of steps differ, so that scores are not of equal effort"]
 
 
+def test_environments_that_differ_in_their_settings_are_said(tmp_path: Path) -> None:
+    folders = {name: put_seeds(tmp_path / name, HIGH) for name in ("a", "b")}
+    for name, kwargs in (("a", "{g: 9.8}"), ("b", "{g: 1.6}")):
+        for seed in range(len(HIGH)):
+            text = f"env: {{id: CartPole-v1, kwargs: {kwargs}, wrappers: [], num_envs: {seed + 1}}}\n"
+            (folders[name] / f"seed-{seed}" / "config.yaml").write_text(text)
+    (note,) = compare(folders).notes
+    assert note.startswith("the environments differ in their kwargs or wrappers")
+    assert compare({"a": folders["a"], "peer": put_seeds(tmp_path / "peer", LOW)}).notes == []
+
+
 def test_what_was_carried_on_or_never_begun_is_not_finished(tmp_path: Path) -> None:
     put_seeds(tmp_path / "a", HIGH)
     put_seeds(tmp_path / "b", HIGH)

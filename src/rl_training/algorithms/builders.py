@@ -184,6 +184,12 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
         raise ConfigError("network.normalize_obs: images are not normalised by running statistics")
     if not shape.hidden_sizes:
         raise ConfigError("network.hidden_sizes: DrQ-v2 needs at least one hidden layer")
+    height, width = context.obs.shape[-2:]
+    if options.shift_pad >= min(height, width):
+        raise ConfigError(
+            f"algo_kwargs.shift_pad: shifts of up to {options.shift_pad} pixels would move images of {height} x {width} "
+            "out of sight"
+        )
     encoder = None
     if context.network is not None:
         encoder = own_network(context, (options.encoder_dim,), axes=("observations", "features"))

@@ -41,6 +41,8 @@ class Result:
     seconds: tuple[float, ...]
     curves: tuple[Series, ...]
     unfinished: tuple[str, ...]
+    env_settings: frozenset[str]
+    """The kwargs and wrappers of the environments of all seeds, where they are known."""
 
     @property
     def iqm(self) -> float:
@@ -108,6 +110,8 @@ class Comparison:
             notes.append("the numbers of steps differ, so that scores are not of equal effort")
         if len({episodes for result in self.results for episodes in result.episodes}) > 1:
             notes.append("the numbers of evaluation episodes differ")
+        if len({settings for result in self.results for settings in result.env_settings}) > 1:
+            notes.append("the environments differ in their kwargs or wrappers, so that scores may mean different things")
         return notes
 
     def plot(self, out: Path) -> None:
@@ -222,6 +226,7 @@ def read_results(name: str, folder: Path) -> Result:
         tuple(result.seconds for result in results),
         tuple(_curve(run) for run in found),
         _missing(folder, [run.name for run, result in runs.items() if result is None], bool(seeds)),
+        frozenset(result.env_settings for result in results if result.env_settings is not None),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl_training.config.loading import read_mapping
 from rl_training.errors import ConfigError
@@ -22,6 +23,8 @@ class RunResult:
     mean: float | None
     stopped: bool
     """Whether something ended it before its budget was used up."""
+    env_settings: str | None = None
+    """The kwargs and the wrappers of its environment, as far as it says so."""
 
 
 def read_result(run: Path) -> RunResult | None:
@@ -33,6 +36,7 @@ def read_result(run: Path) -> RunResult | None:
     path = run / "result.json"
     if not path.is_file():
         return None
+    config = _config(run)
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         evaluation = held["evaluation"]
@@ -43,10 +47,13 @@ def read_result(run: Path) -> RunResult | None:
             0 if evaluation is None else len(evaluation["returns"]),
             None if evaluation is None else _number(evaluation["mean"]),
             bool(held.get("stop_reason")),
+            _env_settings(config),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: damaged: not the result of a run") from None
-    return result if result.stopped or result.steps >= _budget(run) else None
+    total = config.get("total_timesteps")
+    budget = total if isinstance(total, int) else 0
+    return result if result.stopped or result.steps >= budget else None
 
 
 def _number(value: object) -> float:
@@ -55,9 +62,13 @@ def _number(value: object) -> float:
     return value
 
 
-def _budget(run: Path) -> float:
-    """Return the steps that a run is to make, as far as it says so."""
-    if not (run / "config.yaml").is_file():
-        return 0  # of another package
-    total = read_mapping(run / "config.yaml").get("total_timesteps")
-    return total if isinstance(total, int) else 0
+def _config(run: Path) -> dict[str, Any]:
+    """Return the config of a run; those of other packages have none."""
+    return read_mapping(run / "config.yaml") if (run / "config.yaml").is_file() else {}
+
+
+def _env_settings(config: dict[str, Any]) -> str | None:
+    env = config.get("env")
+    if not isinstance(env, dict):
+        return None
+    return json.dumps({key: env.get(key) for key in ("kwargs", "wrappers")}, sort_keys=True, default=str)
