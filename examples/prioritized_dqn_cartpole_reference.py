@@ -24,7 +24,7 @@ class WhatIsReplayed(Callback):
         transitions = buffer.gather(slots)
         assert transitions.indices is not None
         chance = buffer.probabilities(transitions.indices)
-        ended = transitions.discount.numpy() == 0.0  # nothing follows: the pole has fallen
+        ended = transitions.discount.numpy() == 0.0  # nothing follows its steps: the pole has fallen
         often = slots[np.argsort(chance)[-max(len(buffer) // 10, 1) :]]
         print(
             f"a tenth of the {len(buffer)} transitions makes up {chance[often].sum():.0%} of what is replayed"

@@ -122,7 +122,7 @@ MALFORMED_TEXTS: dict[str, str | bytes] = {
     "two values": CARTPOLE + "x: a: b\n",
     "bad indent": CARTPOLE + "   x: 1\n",
     "duplicate key": CARTPOLE + "algo: dqn\n",
-    "duplicate nested key": CARTPOLE.replace("  train_freq: 256", "  train_freq: 256\n  train_freq: 4"),
+    "duplicate nested key": CARTPOLE.replace("  batch_size: 128", "  batch_size: 128\n  batch_size: 64"),
     "alias": CARTPOLE + "seed: &a 1\nthreads: *a\n",
     "undefined alias": CARTPOLE + "x: *a\n",
     "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n",

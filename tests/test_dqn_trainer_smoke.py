@@ -24,7 +24,7 @@ def test_train_prioritized_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> 
     with safe_open(replay, "np") as file:
         (name,) = (name for name in file.keys() if name.endswith("priorities"))  # noqa: SIM118
         priorities = file.get_tensor(name)
-    assert len(priorities) == 600
+    assert len(priorities) == 600 - 2 * 2, "three-step returns: the last two of each environment still wait"
     assert priorities.std() > 0, "updates should have fed their errors back"
 
 
