@@ -187,8 +187,8 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
     height, width = context.obs.shape[-2:]
     if options.shift_pad >= min(height, width):
         raise ConfigError(
-            f"algo_kwargs.shift_pad: shifts of up to {options.shift_pad} pixels would move images of {height} x {width} "
-            "out of sight"
+            f"algo_kwargs.shift_pad: shifts of up to {options.shift_pad} pixels would move images of "
+            f"{height} x {width} out of sight"
         )
     encoder = None
     if context.network is not None:
