@@ -93,7 +93,10 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
         ({"env.id": "CartPole-v1", "env.wrappers": []}, "'drqv2' takes continuous actions, not discrete"),
         ({"network.normalize_obs": True}, "network.normalize_obs: images"),
         ({"network.hidden_sizes": []}, "network.hidden_sizes: "),
-        ({"algo_kwargs.shift_pad": 16}, "shift_pad: shifts of up to 16 pixels would move images of 16 x 16 out"),
+        (
+            {"algo_kwargs.shift_pad": 16},
+            "shift_pad: shifts of up to 16 pixels would move images of 16 x 16 out",
+        ),
         ({"algo_kwargs.buffer_size": 10**9}, r"frames need .* the largest that fits is \d+"),
         ({"algo_kwargs.buffer_size": 16, "env.num_envs": 4}, "stacks of 2 frames; the least is 20"),
         ({"algo_kwargs.policy_freq": 2}, "did you mean 'policy_delay'"),

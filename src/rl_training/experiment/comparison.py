@@ -111,7 +111,9 @@ class Comparison:
         if len({episodes for result in self.results for episodes in result.episodes}) > 1:
             notes.append("the numbers of evaluation episodes differ")
         if len({settings for result in self.results for settings in result.env_settings}) > 1:
-            notes.append("the environments differ in their kwargs or wrappers, so scores may mean different things")
+            notes.append(
+                "the environments differ in their kwargs or wrappers, so scores may mean different things"
+            )
         return notes
 
     def plot(self, out: Path) -> None:
