@@ -29,7 +29,9 @@ class WhatIsReplayed(Callback):
         print(
             f"a tenth of the {len(buffer)} transitions makes up {chance[often].sum():.0%} of what is replayed"
         )
-        print(f"falls: {ended.mean():.1%} of all transitions, {ended[often].mean():.1%} of that tenth")
+        print(
+            f"ending in a fall: {ended.mean():.1%} of all transitions, {ended[often].mean():.1%} of that tenth"
+        )
 
 
 def main() -> None:

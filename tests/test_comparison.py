@@ -104,15 +104,40 @@ def test_unequal_seeds_within_a_folder_are_said(tmp_path: Path) -> None:
     assert comparison.notes == ["the numbers of steps differ, so that scores are not of equal effort"]
 
 
-def test_environments_that_differ_in_their_settings_are_said(tmp_path: Path) -> None:
-    folders = {name: put_seeds(tmp_path / name, HIGH) for name in ("a", "b")}
-    for name, kwargs in (("a", "{g: 9.8}"), ("b", "{g: 1.6}")):
-        for seed in range(len(HIGH)):
-            text = f"env: {{id: CartPole-v1, kwargs: {kwargs}, wrappers: [], num_envs: {seed + 1}}}\n"
-            (folders[name] / f"seed-{seed}" / "config.yaml").write_text(text)
-    (note,) = compare(folders).notes
-    assert note.startswith("the environments differ in their kwargs or wrappers")
-    assert compare({"a": folders["a"], "peer": put_seeds(tmp_path / "peer", LOW)}).notes == []
+def put_env(run: Path, settings: str) -> None:
+    (run / "config.yaml").write_text(f"env: {{id: CartPole-v1, {settings}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("kwargs: {g: 9.8}", "kwargs: {g: 1.6}", True),
+        ("kwargs: {}, wrappers: [{id: A}]", "kwargs: {}, wrappers: [{id: B}]", True),
+        ("kwargs: {g: 10, h: 1}, num_envs: 2", "kwargs: {h: 1, g: 10.0}, num_envs: 4, wrappers: []", False),
+    ],
+)
+def test_environments_that_differ_in_their_settings_are_said(
+    tmp_path: Path, one: str, other: str, differ: bool
+) -> None:
+    a, b = put_seeds(tmp_path / "a", HIGH), put_seeds(tmp_path / "b", HIGH)
+    for seed in range(len(HIGH)):
+        put_env(a / f"seed-{seed}", one)
+    assert compare({"a": a, "unknown": b}).notes == []
+    put_env(b / "seed-3", other)
+    notes = compare({"a": a, "b": b}).notes
+    assert [note[:48] for note in notes] == (
+        ["the environments differ in their kwargs or wrapp"] if differ else []
+    )
+
+
+def test_a_stopped_run_is_finished_whatever_its_config_says(tmp_path: Path) -> None:
+    put_run(tmp_path / "a", 9.0, stop_reason="solved")
+    (tmp_path / "a" / "config.yaml").write_text("seed: &a 1\nthreads: *a\n")
+    put_run(tmp_path / "b", 8.0)
+    assert compare({"a": tmp_path / "a", "b": tmp_path / "b"}).results[0].scores == (9.0,)
+    (tmp_path / "b" / "config.yaml").write_text("seed: &a 1\nthreads: *a\n")
+    with pytest.raises(ConfigError, match="aliases"):
+        compare({"a": tmp_path / "a", "b": tmp_path / "b"})
 
 
 def test_what_was_carried_on_or_never_begun_is_not_finished(tmp_path: Path) -> None:

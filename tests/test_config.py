@@ -184,6 +184,7 @@ MALFORMED_OVERRIDES = {
     "network.hidden_sizes=[1,": "'network.hidden_sizes=[1,'",
     "algo_kwargs.lr=1": "algo_kwargs.lr",
     "algo_kwargs.batch_size=1e6": "algo_kwargs.batch_size",
+    "total_timesteps=1e300": "total_timesteps: 1e+300 is not allowed: should be less than or equal to",
     "algo_kwargs.learning_starts=50_000": "algo_kwargs.learning_starts",
     "env.num_envs=3": "total_timesteps",
     "total_timesteps=1": "algo_kwargs.learning_starts",

@@ -22,9 +22,9 @@ _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?([kmb])?", re.IGNO
 
 
 def parse_number(value: Any) -> Any:
-    """Turn ``"1e6"``, ``"3e-4"``, ``"1_000"`` and ``"1M"`` into numbers; refuse booleans and non-finite ones.
+    """Turn ``"1M"``, ``"3e-4"`` and ``"1_000"`` into numbers, and ``1e6`` into a whole one.
 
-    PyYAML reads ``1e6`` as text, so every numeric field goes through this.
+    Every numeric field goes through this. Booleans and numbers that are not finite are refused.
     """
     if isinstance(value, bool):
         raise ValueError("should be a number, not true or false")
@@ -35,10 +35,11 @@ def parse_number(value: Any) -> Any:
             raise ValueError("should be a number, such as 1000, 1e6, 1M or 3e-4")
         suffix = match.group(3)
         digits = text[: -len(suffix)] if suffix else text
-        number = float(digits) * (_SUFFIXES[suffix.lower()] if suffix else 1)
-        value = int(number) if number.is_integer() else number
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("should be a finite number")
+        value = float(digits) * (_SUFFIXES[suffix.lower()] if suffix else 1)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("should be a finite number")
+        return int(value) if value.is_integer() else value
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ def read_result(run: Path) -> RunResult | None:
     path = run / "result.json"
     if not path.is_file():
         return None
-    config = _config(run)
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
         evaluation = held["evaluation"]
@@ -47,13 +46,19 @@ def read_result(run: Path) -> RunResult | None:
             0 if evaluation is None else len(evaluation["returns"]),
             None if evaluation is None else _number(evaluation["mean"]),
             bool(held.get("stop_reason")),
-            _env_settings(config),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: damaged: not the result of a run") from None
+    try:
+        config = _config(run)
+    except ConfigError:
+        if not result.stopped:
+            raise
+        return result  # finished whatever its budget was
     total = config.get("total_timesteps")
-    budget = total if isinstance(total, int) else 0
-    return result if result.stopped or result.steps >= budget else None
+    if not result.stopped and isinstance(total, int | float) and result.steps < total:
+        return None
+    return replace(result, env_settings=_env_settings(config))
 
 
 def _number(value: object) -> float:
@@ -68,7 +73,9 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def _env_settings(config: dict[str, Any]) -> str | None:
+    """Return the settings as text that is equal if they are: 10 and 10.0, or none and empty ones."""
     env = config.get("env")
     if not isinstance(env, dict):
         return None
-    return json.dumps({key: env.get(key) for key in ("kwargs", "wrappers")}, sort_keys=True, default=str)
+    text = json.dumps({key: env.get(key) or None for key in ("kwargs", "wrappers")}, default=str)
+    return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
