@@ -254,7 +254,10 @@ def _runs(pid: int) -> bool:
         ("summary: x\nentries: []\n", "should not be empty"),
         ("entries:\n  - config: dqn/cartpole\n", "summary: required key is missing"),
         ("summary: x\nentries:\n  - config: dqn/cartpol\n", "entries.0: config: 'dqn/cartpol' is neither"),
-        ("summary: x\nentries:\n  - config: dqn/cartpole\n    sedes: 3\n", "entries.0.sedes: unknown key"),
+        (
+            "summary: x\nentries:\n  - config: dqn/cartpole\n    sedes: 3\n",
+            "entries.0.sedes: unknown key; did you mean 'seeds'?\n",
+        ),
         ("summary: x\nentries:\n  - config: dqn/cartpole\n    seeds: 0\n", "entries.0.seeds: 0"),
         ("summary: x\nentries:\n  - config: dqn/cartpole\n    bar: high\n", "entries.0.bar: 'high'"),
         (

@@ -308,12 +308,15 @@ def test_resume_says_what_changes_from_here_on(cli: Callable[..., Any], tmp_path
     assert "changed" not in again.err
 
 
-def test_what_nothing_is_trained_with_is_not_written_down(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_overrides_that_nothing_is_trained_with_are_refused(cli: Callable[..., Any], tmp_path: Path) -> None:
     cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", *TINY)
-    before = (tmp_path / "run" / "config.yaml").read_bytes()
-    done = cli("resume", tmp_path / "run", "algo_kwargs.learning_rate=1")
-    assert (done.code, "the budget is used up" in done.err) == (0, True)
-    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
+    names = ("config.yaml", "result.json", "metrics.jsonl")
+    before = [(tmp_path / "run" / name).read_bytes() for name in names]
+    for key in ("algo_kwargs.learning_rate", "evaluation.final_episodes"):
+        done = cli("resume", tmp_path / "run", f"{key}=1")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"error: {key}: changes nothing, as the budget is used up")
+    assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
 
 
 def test_predict_without_an_observation_says_so(cli: Callable[..., Any], run_dir: Path) -> None:

@@ -79,6 +79,12 @@ def test_learn_again_trains_that_much_more(tmp_path: Path) -> None:
     agent.learn(200, progress_bar=False)
     assert agent.result is not None
     assert agent.result.steps == 500
+    agent.learn("0.1k", progress_bar=False)  # type: ignore[arg-type]
+    assert agent.result.steps == 600
+    for wrong in (-1, 0, 1.5, "many", True):
+        with pytest.raises(ConfigError, match=f"^total_timesteps: {wrong!r} is not allowed"):
+            agent.learn(wrong)  # type: ignore[arg-type]
+    assert agent.result.steps == 600
 
 
 @pytest.mark.parametrize("name", ["PrioritizedDQN", "C51", "QRDQN", "IQN", "Rainbow"])

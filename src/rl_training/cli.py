@@ -214,7 +214,9 @@ def show(
 
 @app.command()
 def benchmark(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged name: cartpole.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged name, such as cartpole.")
+    ],
     run_dir: Annotated[
         Path | None, typer.Option(help="Where the results go, instead of runs/benchmark/SUITE.")
     ] = None,

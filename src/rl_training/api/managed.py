@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
+from pydantic import TypeAdapter, ValidationError
 
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
+from rl_training.config.schema import Count
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import registry
@@ -87,7 +89,7 @@ class ManagedAlgorithm:
             return self._trained(result)
         assert self._config is not None
         done = load_checkpoint(self._checkpoint_path).step
-        more = total_timesteps if total_timesteps is not None else self._config.total_timesteps
+        more = self._config.total_timesteps if total_timesteps is None else _count(total_timesteps)
         return self.resume(done + more, callback, progress_bar)
 
     def resume(
@@ -255,3 +257,13 @@ def _importable_name(thing: Any) -> str:
     """Return ``module:name`` under which a later process can find a callable again, if it is importable."""
     name = getattr(thing, "__qualname__", type(thing).__qualname__)
     return f"{getattr(thing, '__module__', type(thing).__module__)}:{name}"
+
+
+def _count(steps: Any) -> int:
+    """Return a number of steps, which may be written as in a config, such as ``"10k"``."""
+    try:
+        return TypeAdapter(Count).validate_python(steps)
+    except ValidationError:
+        raise ConfigError(
+            f"total_timesteps: {steps!r} is not allowed: should be a whole number of at least 1"
+        ) from None

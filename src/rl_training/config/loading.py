@@ -176,11 +176,12 @@ def did_you_mean_key(wanted: str, data: Mapping[str, Any]) -> str:
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str:
-    problems = error.errors()
-    first = problems[0]
+    first, *others = error.errors()
+    # A list whose only entry is wrong counts as empty besides, which is no problem of its own.
+    others = [other for other in others if other["loc"] != first["loc"][: len(other["loc"])]]
     loc = [str(part) for part in first["loc"]]
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = f" (and {len(others)} more)" if others else ""
     key = ".".join(loc)
     if not loc:  # a cross-field check, whose text already starts with its key, or a key that is no text
         return (message if first["type"] == "value_error" else f"config: {message}") + more

@@ -99,8 +99,12 @@ def resume(
             restored = session.load(checkpoint)
             if _asks_for_more(config, checkpoint_config(checkpoint, lookup), overrides):
                 run.stop_reason = None
-            if not run.clock.finished:  # else nothing is trained with what the overrides say
+            if not run.clock.finished:
                 _describe(folder, config, run.spec, run.clock.steps)
+            elif overrides and (changed := _changes(checkpoint, config)):
+                raise ConfigError(
+                    f"{changed[0]}: changes nothing, as the budget is used up; total_timesteps=N goes further"
+                )
             _announce(checkpoint, config, restored, console)
             return _conclude(session)
 
@@ -120,14 +124,20 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
     before = checkpoint.tree["config"]["total_timesteps"]
     if before != config.total_timesteps:
         notice(f"total_timesteps {before} → {config.total_timesteps}: schedules stretch to the new budget")
-    changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
-    if set(changed) - {"total_timesteps"} and checkpoint.step < config.total_timesteps:
-        notice(f"changed from here on: {', '.join(key for key in changed if key != 'total_timesteps')}")
+    changed = _changes(checkpoint, config)
+    if changed and checkpoint.step < config.total_timesteps:
+        notice(f"changed from here on: {', '.join(changed)}")
     if console and checkpoint.step >= config.total_timesteps:
         notice("the budget is used up; total_timesteps=N goes further")
     if console:
         how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
         notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")
+
+
+def _changes(checkpoint: Checkpoint, config: ExperimentConfig[Any]) -> list[str]:
+    """Return the keys that are not as they were when the checkpoint was made, except the budget."""
+    changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
+    return [key for key in changed if key != "total_timesteps"]
 
 
 def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
