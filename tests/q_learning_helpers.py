@@ -29,6 +29,7 @@ def make_learner(
     seed=0,
     network=None,
     normalize_obs=False,
+    layer_norm=False,
     **options,
 ):
     """Build a learner as a run does; ``options`` are its hyper-parameters."""
@@ -42,6 +43,7 @@ def make_learner(
                 "hidden_sizes": list(hidden),
                 "activation": activation,
                 "normalize_obs": normalize_obs,
+                "layer_norm": layer_norm,
             },
         }
     )

@@ -49,8 +49,11 @@ def assert_same_gradient(learner, batch):
 
 
 def with_other_target(learner):
+    """Move the target away from the online network, and scales and shifts away from ones and zeros."""
     with torch.no_grad():
         for parameter in learner.target.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        for parameter in learner.online.mlp.norms.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return learner
 
@@ -60,8 +63,10 @@ def with_other_target(learner):
 @pytest.mark.parametrize("double", [False, True], ids=["", "double"])
 @pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
 @pytest.mark.parametrize("dueling", [False, True], ids=["", "dueling"])
-def test_every_option_of_the_loss(loss, weighted, double, masked, dueling):
-    learner = make_learner(num_actions=3, hidden=(16, 9), loss=loss, double=double, dueling=dueling)
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["", "normalized"])
+def test_every_option_of_the_loss(loss, weighted, double, masked, dueling, layer_norm):
+    options = {"loss": loss, "double": double, "dueling": dueling, "layer_norm": layer_norm}
+    learner = make_learner(num_actions=3, hidden=(16, 9), **options)
     batch = random_batch(
         size=32,
         num_actions=3,
@@ -77,9 +82,10 @@ def test_every_option_of_the_loss(loss, weighted, double, masked, dueling):
 
 @pytest.mark.parametrize("hidden", [(), (7,), (33, 21), (5, 4, 6, 3), (120, 84)])
 @pytest.mark.parametrize("size", [1, 6, 67])
-def test_every_shape(hidden, size):
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["", "normalized"])
+def test_every_shape(hidden, size, layer_norm):
     """Also widths and batches that are no multiple of what the loops take at a time."""
-    learner = with_other_target(make_learner((5,), 3, hidden))
+    learner = with_other_target(make_learner((5,), 3, hidden, layer_norm=layer_norm))
     for rows in (size, size + 1):  # the work space follows the batch
         assert_same_gradient(learner, random_batch(size=rows, obs_shape=(5,), num_actions=3))
 
@@ -113,7 +119,7 @@ def test_every_kind_of_observation(kind):
     obs=st.integers(1, 20),
     actions=st.integers(1, 9),
     size=st.integers(1, 40),
-    options=st.fixed_dictionaries({"double": st.booleans(), "dueling": st.booleans()}),
+    options=st.fixed_dictionaries({name: st.booleans() for name in ("double", "dueling", "layer_norm")}),
     masked=st.booleans(),
 )
 def test_random_shapes(hidden, obs, actions, size, options, masked):
@@ -126,9 +132,10 @@ def test_random_shapes(hidden, obs, actions, size, options, masked):
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("dueling", [False, True])
-def test_updates_with_and_without_it_are_the_same(double, dueling):
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_updates_with_and_without_it_are_the_same(double, dueling, layer_norm):
     def trained(compiled):
-        learner = make_learner(double=double, dueling=dueling)
+        learner = make_learner(double=double, dueling=dueling, layer_norm=layer_norm)
         learner._compiled = learner._compiled if compiled else None
         for seed in range(20):
             learner.update(random_batch(seed))
@@ -139,8 +146,9 @@ def test_updates_with_and_without_it_are_the_same(double, dueling):
 
 @pytest.mark.parametrize("where", ["first", "last", "obs", "next_obs", "reward"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_not_lost_on_the_way(where, value):
-    learner, batch = make_learner(hidden=(16, 8)), random_batch()
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["", "normalized"])
+def test_what_is_not_finite_is_not_lost_on_the_way(where, value, layer_norm):
+    learner, batch = make_learner(hidden=(16, 8), layer_norm=layer_norm), random_batch()
     if where in ("first", "last"):
         layer = learner.online.mlp.linears[0 if where == "first" else -1]
         layer.weight.data.fill_(value)

@@ -157,7 +157,8 @@ def test_dueling_leaves_q_unchanged_when_all_advantages_move() -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
 @pytest.mark.parametrize(
-    "options", [{}, {"core": "gru"}, {"dueling": True}, {"prev_action": True, "prev_reward": True}]
+    "options",
+    [{}, {"core": "gru"}, {"dueling": True}, {"prev_action": True, "prev_reward": True}, {"layer_norm": True}],
 )
 def test_the_numpy_mirror_gives_what_the_network_gives(
     layers: int, hidden: tuple[int, ...], options: dict[str, Any]
@@ -185,6 +186,20 @@ def test_the_numpy_mirror_gives_what_the_network_gives(
     for name in after:
         np.testing.assert_allclose(after[name], expected[name], rtol=0, atol=1e-6)
         assert np.array_equal(carry[name], kept[name])
+
+
+def test_every_layer_of_the_encoder_is_normalized() -> None:
+    encoder = make_learner((OBS,), ACTIONS, (6, 5), algo="drqn", layer_norm=True).online.encoder
+    mlp, obs = encoder[1], torch.randn(7, OBS)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        x = obs
+        for linear, norm in zip(mlp.linears, (mlp.norms[0], encoder[2]), strict=True):
+            x = linear(x)
+            x = (x - x.mean(1, keepdim=True)) / (x.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+            x = torch.relu(norm.weight * x + norm.bias)
+        torch.testing.assert_close(encoder(obs), x)
 
 
 def test_the_mirror_follows_running_statistics() -> None:

@@ -23,10 +23,13 @@ from rl_training.models.mlp_iqn_q_network import midpoints
 
 @pytest.mark.parametrize("hidden", [(6,), (7, 6), (5, 7, 6)])
 @pytest.mark.parametrize("dueling", [False, True])
-def test_the_network_by_hand(hidden: tuple[int, ...], dueling: bool) -> None:
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_network_by_hand(hidden: tuple[int, ...], dueling: bool, layer_norm: bool) -> None:
     """Cosines of i = 1 .. n, and the product with the state's features before the last hidden layer."""
     torch.manual_seed(0)
-    network = MLPIQNQNetwork((3,), 2, hidden, num_cosines=4, dueling=dueling)
+    network = MLPIQNQNetwork((3,), 2, hidden, num_cosines=4, dueling=dueling, layer_norm=layer_norm)
+    for parameter in network.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
     obs, tau = torch.randn(5, 3), torch.rand(5, 8)
     out = network(obs, tau)
     assert out.shape == (5, 2, 8)
@@ -35,17 +38,22 @@ def test_the_network_by_hand(hidden: tuple[int, ...], dueling: bool) -> None:
     def linear(name: str, x: Any) -> Any:
         return layers[f"{name}.weight"] @ x + layers[f"{name}.bias"]
 
+    def normalized(name: str, x: Any) -> Any:
+        if not layer_norm:
+            return x
+        return layers[f"{name}.weight"] * (x - x.mean()) / np.sqrt(x.var() + 1e-5) + layers[f"{name}.bias"]
+
     def chain(name: str, x: Any) -> Any:
         count = sum(key.startswith(f"{name}.linears.") for key in layers) // 2
         for i in range(count):
             x = linear(f"{name}.linears.{i}", x)
-            x = np.maximum(x, 0) if i < count - 1 else x
+            x = np.maximum(normalized(f"{name}.norms.{i}", x), 0) if i < count - 1 else x
         return x
 
     for b in range(5):
         for k in range(8):
             cosines = np.array([math.cos(math.pi * i * float(tau[b, k])) for i in (1, 2, 3, 4)])
-            state = np.maximum(chain("state", obs[b].numpy()), 0)
+            state = np.maximum(normalized("norm", chain("state", obs[b].numpy())), 0)
             head = chain("head", state * np.maximum(linear("embedding", cosines), 0))
             values = head[0] + head[1:] - head[1:].mean() if dueling else head
             assert out[b, :, k].detach().numpy() == pytest.approx(values, abs=1e-5)

@@ -13,17 +13,21 @@ FUSED = ["relu", "tanh"]
 
 
 def reference(mlp: MLP) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for linear in mlp.linears:
-        layers += [linear, ACTIVATIONS[mlp.activation]()]
-    return nn.Sequential(*layers[:-1])
+    layers: list[nn.Module] = [mlp.linears[0]]
+    for i, linear in enumerate(list(mlp.linears)[1:]):
+        layers += [*mlp.norms[i : i + 1], ACTIVATIONS[mlp.activation](), linear]
+    return nn.Sequential(*layers)
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 @pytest.mark.parametrize("hidden", [[], [7], [16, 9, 5]])
-def test_output_and_gradients_equal_torchs_layers(activation: str, hidden: list[int]) -> None:
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_output_and_gradients_equal_torchs_layers(
+    activation: str, hidden: list[int], layer_norm: bool
+) -> None:
     torch.manual_seed(0)
-    mlp = MLP([4, *hidden, 3], activation)
+    mlp = MLP([4, *hidden, 3], activation, layer_norm=layer_norm)
+    assert [norm.normalized_shape for norm in mlp.norms] == [(size,) for size in hidden if layer_norm]
     x = torch.randn(6, 4, requires_grad=True)
     weight = torch.randn(6, 3)
     results = []

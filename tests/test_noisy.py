@@ -167,7 +167,7 @@ NETWORKS = {"dqn": MLPQNetwork, "c51": MLPC51QNetwork, "qr_dqn": MLPQRQNetwork, 
 def test_each_observation_is_seen_by_a_network_of_its_own(head: str) -> None:
     """With IQN, too, where an observation is several rows of its head."""
     torch.manual_seed(0)
-    network = NETWORKS[head]((3,), 2, hidden_sizes=(8, 6), dueling=True, noisy_sigma=0.5)
+    network = NETWORKS[head]((3,), 2, hidden_sizes=(8, 6), dueling=True, layer_norm=True, noisy_sigma=0.5)
     layers, obs = noisy_layers(network), torch.randn(4, 3)
     extra = [torch.rand(4, 5)] if head == "iqn" else []
     with noise(layers, np.random.default_rng(0), 4), torch.no_grad():
@@ -241,9 +241,9 @@ def test_acting_draws_for_each_environment(algo: str, count: int) -> None:
 
 @pytest.mark.parametrize("algo", HEADS)
 @pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("dueling", [False, True])
-def test_noise_is_the_same_whatever_computes_it(algo: str, count: int, dueling: bool) -> None:
-    learner = make_learner(hidden=(8, 8), algo=algo, noisy=True, dueling=dueling)
+@pytest.mark.parametrize("options", [{}, {"dueling": True}, {"layer_norm": True}])
+def test_noise_is_the_same_whatever_computes_it(algo: str, count: int, options: dict[str, bool]) -> None:
+    learner = make_learner(hidden=(8, 8), algo=algo, noisy=True, **options)
     obs = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
     state, results = learner._rng.bit_generator.state, []
     for _ in range(2):
@@ -353,4 +353,10 @@ def test_an_own_network_with_noisy_layers_is_a_noisy_one(used: list[tuple[NoisyL
 @pytest.mark.parametrize("name", ["noisy", "dueling"])
 def test_an_option_of_the_packaged_network_is_refused_for_an_own_one(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^algo_kwargs.{name}: belongs to the packaged network"):
+        make_learner(network=Own, **{name: True})
+
+
+@pytest.mark.parametrize("name", ["normalize_obs", "layer_norm"])
+def test_what_the_packaged_network_would_normalize_is_refused_for_an_own_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^network.{name}: belongs to the packaged network"):
         make_learner(network=Own, **{name: True})

@@ -265,6 +265,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "three envs": {"env__num_envs": 3},
     "one env": {"env__num_envs": 1, "algo_kwargs__n_step_return": 1},
     "normalized obs": {"network__normalize_obs": True},
+    "normalized layers": {"network__layer_norm": True},
     "dueling": {"algo_kwargs__dueling": True, "algo_kwargs__tau": 0.1},
     "memory": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__prev_reward": True},
     "pixels": {
@@ -442,7 +443,11 @@ def make_run() -> Iterator[Callable[..., Run]]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"network__normalize_obs": True, "algo_kwargs__dueling": True}, *ALGORITHMS.values()],
+    [
+        {},
+        {"network__normalize_obs": True, "network__layer_norm": True, "algo_kwargs__dueling": True},
+        *ALGORITHMS.values(),
+    ],
     ids=str,
 )
 def test_every_live_value_comes_back(

@@ -92,6 +92,7 @@ def _learner(
                     f"algo_kwargs.{name}: belongs to the packaged network; set it to false with an own one, which "
                     "has to bring it along"
                 )
+        _refuse(context, "belongs to the packaged network; an own one has to bring it along")
         built = own_network(context, (count,) if width is None else (count, width), fractions)
     else:
         built = network(
@@ -101,10 +102,18 @@ def _learner(
             activation=shape.activation,
             dueling=options.dueling,
             normalize_obs=shape.normalize_obs,
+            layer_norm=shape.layer_norm,
             noisy_sigma=options.noisy_sigma if options.noisy else None,
             **network_options,
         )
     return _around(learner, built, context)
+
+
+def _refuse(context: BuildContext, why: str, *names: str) -> None:
+    """Raise an error if one of these options of the network, by default every one that normalises, is set."""
+    for name in names or ("normalize_obs", "layer_norm"):
+        if getattr(context.config.network, name):
+            raise ConfigError(f"network.{name}: {why}")
 
 
 def _num_actions(context: BuildContext) -> int:
@@ -139,10 +148,7 @@ def drqn_learner(context: BuildContext) -> DRQN:
             raise ConfigError(
                 "network.hidden_sizes: the last one says how many features an own encoder gives"
             )
-        if shape.normalize_obs:
-            raise ConfigError(
-                "network.normalize_obs: belongs to the packaged encoder; an own one has to bring it along"
-            )
+        _refuse(context, "belongs to the packaged encoder; an own one has to bring it along")
         axes = ("observations", "features: the last of network.hidden_sizes")
         encoder = own_network(context, (features,), axes=axes)
         if noisy_layers(encoder):
@@ -164,6 +170,7 @@ def drqn_learner(context: BuildContext) -> DRQN:
         activation=shape.activation,
         dueling=options.dueling,
         normalize_obs=shape.normalize_obs,
+        layer_norm=shape.layer_norm,
         prev_action=options.prev_action,
         prev_reward=options.prev_reward,
         encoder=encoder,
@@ -180,8 +187,8 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
     options: DrQv2Config = context.config.algo_kwargs
     shape = context.config.network
     _require_images(context)
-    if shape.normalize_obs:
-        raise ConfigError("network.normalize_obs: images are not normalised by running statistics")
+    _refuse(context, "images are not normalised by running statistics", "normalize_obs")
+    _refuse(context, "belongs to perceptrons; this network has its own, behind the encoder", "layer_norm")
     if not shape.hidden_sizes:
         raise ConfigError("network.hidden_sizes: DrQ-v2 needs at least one hidden layer")
     height, width = context.obs.shape[-2:]

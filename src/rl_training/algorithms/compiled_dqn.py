@@ -27,7 +27,7 @@ class _Network(Structure):
         ("layers", c_int64),
         ("parameters", c_int64),
         ("sizes", c_void_p),
-        *((name, c_int64) for name in ("dueling", "choose_online", "huber")),
+        *((name, c_int64) for name in ("layer_norm", "dueling", "choose_online", "huber")),
         *((name, c_void_p) for name in ("online", "target", "grad", "work")),
     )
 
@@ -59,6 +59,7 @@ class CompiledGradient:
             layers=len(sizes) - 1,
             parameters=len(online),
             sizes=sizes.ctypes.data,
+            layer_norm=len(network.mlp.norms) > 0,
             dueling=network.dueling,
             choose_online=double,
             huber=huber,
@@ -111,14 +112,14 @@ class CompiledGradient:
 
     def _make_room(self, rows: int) -> None:
         sizes, whole = self._sizes, -(-rows // 8) * 8
-        of_samples = whole * (4 * sizes[-1] + sizes.sum() + 3 * sizes.max() + 16)
+        of_samples = whole * (4 * sizes[-1] + 2 * sizes.sum() + 3 * sizes.max() + len(sizes) + 15)
         room = int(of_samples + 16 * sizes.sum())
         self._rows, self._work = rows, torch.empty(room, dtype=torch.float32, device="cpu")
         self._network.work = self._work.data_ptr()
 
 
 def is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
-    """Say whether a network is nothing but rectified layers whose parameters, and no others, make up a vector.
+    """Say whether a network is rectified layers, normalised or not, whose parameters alone make up a vector.
 
     A subclass or a hook may compute something else, and a layer that is not trained is not in the vector.
     """
@@ -127,7 +128,7 @@ def is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return False
     place = flat.data_ptr()
-    for parameter in network.mlp.flat:
+    for parameter in (*network.mlp.flat, *network.mlp.norms.parameters()):
         if parameter.data_ptr() != place or parameter.dtype is not torch.float32:
             return False
         place += 4 * parameter.numel()

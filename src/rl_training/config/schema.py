@@ -108,6 +108,8 @@ class NetworkConfig(Model):
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] = "relu"
     normalize_obs: bool = False
     """Standardise observations by running statistics that live in, and are saved with, the model."""
+    layer_norm: bool = False
+    """Normalise the sums of each hidden layer before they are activated, which makes learning steadier."""
     factory: str | None = None
     """An own network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``."""
 

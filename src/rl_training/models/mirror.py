@@ -24,6 +24,23 @@ MAX_BATCH = 16
 """Above this many observations torch is the faster one."""
 
 
+class NumpyNorm:
+    """A layer that normalises [..., size], in place; it shares memory with torch's own, too."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        assert isinstance(norm, nn.LayerNorm)
+        self._scale, self._shift = norm.weight.detach().numpy(), norm.bias.detach().numpy()
+        self._share, self._eps = np.float32(1 / len(self._scale)), np.float32(norm.eps)
+
+    def __call__(self, x: Array) -> Array:
+        """Return x, normalised, scaled and shifted."""
+        x -= np.add.reduce(x, -1, keepdims=True) * self._share
+        x /= np.sqrt(np.add.reduce(x * x, -1, keepdims=True) * self._share + self._eps)
+        x *= self._scale
+        x += self._shift
+        return x
+
+
 class NumpyMirror:
     """Computes what a network gives for observations [N, *obs], for N up to ``max_batch``.
 
@@ -37,6 +54,7 @@ class NumpyMirror:
         self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
         flat = [parameter.detach().numpy() for parameter in network.mlp.flat]
         self._layers = list(zip(flat[::2], flat[1::2], strict=True))
+        self._norms = [NumpyNorm(norm) for norm in network.mlp.norms]
         self._sigmas = [
             (layer.weight_sigma.detach().numpy(), layer.bias_sigma.detach().numpy())
             if isinstance(layer, NoisyLinear)
@@ -60,6 +78,8 @@ class NumpyMirror:
             if noisy is not None:
                 x += noisy
             if i < last:
+                if self._norms:
+                    self._norms[i](x)
                 activate(x)
         out: Array = x.reshape(len(obs), *self._shape)
         if self._dueling:

@@ -42,6 +42,7 @@ class MLP(nn.Module):
     nodes. Where the activation's gradient follows from its output (``fused``), forward and backward are
     therefore each written as one function; other activations go through torch's own modules.
 
+    With ``layer_norm``, the sums of every hidden layer are normalised before they are activated (Ba et al. 2016).
     With ``noisy_sigma``, the layers from ``noisy_from`` on are noisy, and the last one in any case.
     """
 
@@ -50,12 +51,13 @@ class MLP(nn.Module):
         sizes: Sequence[int],
         activation: str = "relu",
         *,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
         noisy_from: int = 1,
     ) -> None:
         super().__init__()
         self.sizes, self.activation = tuple(sizes), activation
-        self.fused = activation in _FUSED
+        self.fused = activation in _FUSED and not layer_norm
         pairs = list(pairwise(sizes))
         plain = len(pairs) if noisy_sigma is None else min(noisy_from, len(pairs) - 1)
         self._layers: list[nn.Linear | NoisyLinear] = [
@@ -64,6 +66,7 @@ class MLP(nn.Module):
         ]
         self.linears = nn.ModuleList(self._layers)
         self.noisy = plain < len(pairs)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)
@@ -77,8 +80,8 @@ class MLP(nn.Module):
             if torch.is_grad_enabled():
                 return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
             return _layers(x, self.activation, parameters)[-1]
-        for layer in self._layers[:-1]:
-            x = self._activate(layer(x))
+        for i, layer in enumerate(self._layers[:-1]):
+            x = self._activate(self.norms[i](layer(x)) if self.norms else layer(x))
         out: torch.Tensor = self._layers[-1](x)
         return out
 

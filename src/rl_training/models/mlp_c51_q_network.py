@@ -26,6 +26,7 @@ class MLPC51QNetwork(ActionMLP):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
     ) -> None:
         super().__init__(
@@ -36,6 +37,7 @@ class MLPC51QNetwork(ActionMLP):
             activation=activation,
             dueling=dueling,
             normalize_obs=normalize_obs,
+            layer_norm=layer_norm,
             noisy_sigma=noisy_sigma,
         )
         self.register_buffer("support", torch.linspace(v_min, v_max, num_atoms), persistent=False)

@@ -31,6 +31,7 @@ class MLPIQNQNetwork(nn.Module):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
     ) -> None:
         super().__init__()
@@ -40,17 +41,18 @@ class MLPIQNQNetwork(nn.Module):
         self.dueling = dueling
         self.features = Features(obs_shape, normalize=normalize_obs)
         inner, behind = list(hidden_sizes[:-1] or hidden_sizes), list(hidden_sizes[1:][-1:])
-        self.state = MLP([self.features.size, *inner], activation)
+        self.state = MLP([self.features.size, *inner], activation, layer_norm=layer_norm)
+        self.norm = nn.LayerNorm(inner[-1]) if layer_norm else nn.Identity()
         self.embedding = nn.Linear(num_cosines, inner[-1])
         sizes = [inner[-1], *behind, num_actions + dueling]
-        self.head = MLP(sizes, activation, noisy_sigma=noisy_sigma, noisy_from=0)
+        self.head = MLP(sizes, activation, layer_norm=layer_norm, noisy_sigma=noisy_sigma, noisy_from=0)
         self._activate = ACTIVATIONS[activation]()
         self.register_buffer("frequencies", math.pi * torch.arange(1, num_cosines + 1), persistent=False)
 
     def forward(self, obs: torch.Tensor, fractions: torch.Tensor) -> torch.Tensor:
         """Return the quantiles [B, num_actions, T] at ``fractions`` [B, T]."""
         batch, count = fractions.shape
-        state = self._activate(self.state(self.features(obs)))
+        state = self._activate(self.norm(self.state(self.features(obs))))
         where = torch.relu(self.embedding(torch.cos(fractions[..., None] * self.frequencies)))  # [B, T, H]
         out = self.head((state[:, None] * where).flatten(0, 1)).view(batch, count, -1)
         out = out.transpose(1, 2)

@@ -37,8 +37,8 @@ class ActionMLP(nn.Module):
     """A multilayer perceptron from observations [B, *obs_shape] to ``width`` numbers for each action.
 
     With ``dueling``, one more row of outputs is the state's value and the others are advantages, which are
-    combined number by number: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9). With ``noisy_sigma``, layers behind
-    the first are noisy.
+    combined number by number: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9). ``layer_norm`` normalises hidden
+    layers. With ``noisy_sigma``, layers behind the first are noisy.
     """
 
     def __init__(
@@ -51,14 +51,15 @@ class ActionMLP(nn.Module):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
     ) -> None:
         super().__init__()
         self.num_actions, self.width = num_actions, width
         self.dueling = dueling
         self.features = Features(obs_shape, normalize=normalize_obs)
-        outputs = (num_actions + dueling) * width
-        self.mlp = MLP([self.features.size, *hidden_sizes, outputs], activation, noisy_sigma=noisy_sigma)
+        sizes = [self.features.size, *hidden_sizes, (num_actions + dueling) * width]
+        self.mlp = MLP(sizes, activation, layer_norm=layer_norm, noisy_sigma=noisy_sigma)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the numbers of every action [B, num_actions, width]."""
@@ -79,6 +80,7 @@ class MLPQNetwork(ActionMLP):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
     ) -> None:
         super().__init__(
@@ -89,6 +91,7 @@ class MLPQNetwork(ActionMLP):
             activation=activation,
             dueling=dueling,
             normalize_obs=normalize_obs,
+            layer_norm=layer_norm,
             noisy_sigma=noisy_sigma,
         )
 

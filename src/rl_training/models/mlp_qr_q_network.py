@@ -22,6 +22,7 @@ class MLPQRQNetwork(ActionMLP):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         noisy_sigma: float | None = None,
     ) -> None:
         super().__init__(
@@ -32,6 +33,7 @@ class MLPQRQNetwork(ActionMLP):
             activation=activation,
             dueling=dueling,
             normalize_obs=normalize_obs,
+            layer_norm=layer_norm,
             noisy_sigma=noisy_sigma,
         )
 

@@ -1,12 +1,13 @@
 /* The gradient of DQN's loss through a small perceptron.
  *
- * The layers are linear, with rectified units between them. For networks of this size, an update by separate operations is mostly what happens between them, so all of it is
- * one call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A
+ * The layers are linear, with rectified units between them, whose sums may be normalised before (Ba et al. 2016). For
+ * networks of this size, an update by separate operations is mostly what happens between them, so all of it is one call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A
  * BLAS would take those of 512 where there are any, for which processors lower their clock for milliseconds, and then
  * everything that follows an update in Python is slower by half.
  *
  * Parameters and their gradient are flat vectors: weight [out, in], bias [out], weight, bias, ... of the layers, whose
- * widths from the input to the output are in `sizes`. Samples lie side by side, in the last dimension: [width, count].
+ * widths from the input to the output are in `sizes`; then, if they are normalised, scale [out], shift [out], ... of all
+ * layers but the last. Samples lie side by side, in the last dimension: [width, count].
  *
  * Compiled several times, for different processors, each time with another NAME; see native/dispatch.c.
  */
@@ -95,10 +96,64 @@ static void transpose(const float *from, float *to, int64_t rows, int64_t column
     }
 }
 
+/* Where the scales and shifts of normalised layers begin in a flat vector. */
+static int64_t first_norm(const Network *net) {
+    int64_t at = 0;
+    for (int64_t i = 0; i < net->layers; i++) at += (net->sizes[i] + 1) * net->sizes[i + 1];
+    return at;
+}
+
+/* Normalise x [width, count] over the width, then scale and shift it; norm is the scales, then the shifts. Keep what
+ * was normalised [width, count], and by what it was multiplied [count]. */
+static void normalize(const float *norm, int64_t width, int64_t count, float *x, float *normal, float *factor) {
+    for (int64_t j = 0; j < count; j += WIDE) {
+        vec sum = spread(0.0f), squares = spread(0.0f);
+        for (int64_t r = 0; r < width; r++) sum += load(x + r * count + j);
+        vec mean = sum / (float)width;
+        for (int64_t r = 0; r < width; r++) {
+            vec centred = load(x + r * count + j) - mean;
+            squares += centred * centred;
+            store(normal + r * count + j, centred);
+        }
+        for (int i = 0; i < WIDE; i++) factor[j + i] = 1.0f / __builtin_sqrtf(squares[i] / (float)width + 1e-5f);
+        vec by = load(factor + j);
+        for (int64_t r = 0; r < width; r++) {
+            vec value = load(normal + r * count + j) * by;
+            store(normal + r * count + j, value);
+            store(x + r * count + j, value * norm[r] + norm[width + r]);
+        }
+    }
+}
+
+/* Turn the gradient by what `normalize` wrote to x into that by what x was before; write that of norm to out. */
+static void through_normalize(const float *norm, int64_t width, int64_t count, const float *normal, const float *factor,
+                              float *grad, float *out) {
+    for (int64_t r = 0; r < width; r++) {
+        out[r] = dot(grad + r * count, normal + r * count, count);
+        out[width + r] = total(grad + r * count, count);
+    }
+    for (int64_t j = 0; j < count; j += WIDE) {
+        vec mean = spread(0.0f), slope = spread(0.0f);
+        for (int64_t r = 0; r < width; r++) {
+            vec value = load(grad + r * count + j) * norm[r];
+            mean += value;
+            slope += value * load(normal + r * count + j);
+        }
+        mean /= (float)width;
+        slope /= (float)width;
+        for (int64_t r = 0; r < width; r++) {
+            vec value = load(grad + r * count + j) * norm[r] - mean - slope * load(normal + r * count + j);
+            store(grad + r * count + j, value * load(factor + j));
+        }
+    }
+}
+
 /* Write the inputs and every layer's outputs [width, count], one after the other, to work; return the last. Of the
- * samples the first `given` come from x, the others are zeros. */
+ * samples the first `given` come from x, the others are zeros. What is kept of normalised layers, values [width, count]
+ * and factors [count] of each, goes to normals. */
 static float *forward(const Network *net, const float *flat, Matrix x, int64_t given, int64_t count, float *work,
-                      float *packed) {
+                      float *packed, float *normals) {
+    const float *norm = flat + first_norm(net);
     float *below = work;
     memset(below, 0, sizeof(float) * net->sizes[0] * count);
     for (int64_t i = 0; i < net->sizes[0]; i++)
@@ -108,6 +163,11 @@ static float *forward(const Network *net, const float *flat, Matrix x, int64_t g
         float *out = below + inputs * count;
         product(flat, inputs, 1, below, out, outputs, inputs, count, flat + outputs * inputs, packed);
         flat += outputs * inputs + outputs;
+        if (net->layer_norm && layer + 1 < net->layers) {
+            normalize(norm, outputs, count, out, normals, normals + outputs * count);
+            norm += 2 * outputs;
+            normals += (outputs + 1) * count;
+        }
         if (layer + 1 < net->layers) /* what is not a number stays so */
             for (int64_t i = 0; i < outputs * count; i++) out[i] = out[i] < 0.0f ? 0.0f : out[i];
         below = out;
@@ -116,12 +176,14 @@ static float *forward(const Network *net, const float *flat, Matrix x, int64_t g
 }
 
 /* Write the gradient of the parameters to net->grad, given that of the last layer's outputs, and what forward wrote to
- * work. scratch has room for three times the widest layer's outputs. */
+ * work and normals. scratch has room for three times the widest layer's outputs. */
 static void backward(const Network *net, const float *work, int64_t count, const float *grad, float *scratch,
-                     float *packed) {
-    const float *flat = net->online + net->parameters;
-    float *out = net->grad + net->parameters;
-    int64_t widest = 0;
+                     float *packed, const float *normals) {
+    int64_t norm = net->parameters, last = first_norm(net), widest = 0;
+    const float *flat = net->online + last;
+    float *out = net->grad + last;
+    if (net->layer_norm)
+        for (int64_t i = 1; i < net->layers; i++) normals += (net->sizes[i] + 1) * count;
     for (int64_t i = 0; i <= net->layers; i++) widest = net->sizes[i] > widest ? net->sizes[i] : widest;
     for (int64_t i = 0; i < net->layers; i++) work += net->sizes[i] * count;
     for (int64_t layer = net->layers - 1; layer >= 0; layer--) {
@@ -141,6 +203,12 @@ static void backward(const Network *net, const float *work, int64_t count, const
         if (layer == 0) return;
         product(flat, 1, inputs, grad, down, inputs, outputs, count, 0, packed);
         for (int64_t i = 0; i < inputs * count; i++) down[i] = work[i] <= 0.0f ? 0.0f : down[i];
+        if (net->layer_norm) {
+            norm -= 2 * inputs;
+            normals -= (inputs + 1) * count;
+            through_normalize(net->online + norm, inputs, count, normals, normals + inputs * count, down,
+                              net->grad + norm);
+        }
         grad = down;
     }
 }
@@ -218,13 +286,13 @@ int64_t NAME(const Network *net, const Batch *batch, float *facts) {
     for (int64_t i = 0; i <= net->layers; i++) widths += net->sizes[i];
     float *next_q = net->work, *choosing = next_q + outputs * count, *q = choosing + outputs * count;
     float *grad = q + outputs * count, *layers = grad + outputs * count, *packed = layers + widths * count;
-    float *scratch = packed + 2 * WIDE * (widths + count);
-    q_values(net, forward(net, net->target, batch->next_obs, given, count, layers, packed), count, next_q);
+    float *normals = packed + 2 * WIDE * (widths + count), *scratch = normals + (widths + net->layers) * count;
+    q_values(net, forward(net, net->target, batch->next_obs, given, count, layers, packed, normals), count, next_q);
     if (net->choose_online)
-        q_values(net, forward(net, net->online, batch->next_obs, given, count, layers, packed), count, choosing);
-    q_values(net, forward(net, net->online, batch->obs, given, count, layers, packed), count, q);
+        q_values(net, forward(net, net->online, batch->next_obs, given, count, layers, packed, normals), count, choosing);
+    q_values(net, forward(net, net->online, batch->obs, given, count, layers, packed, normals), count, q);
     head(net, batch, count, q, next_q, net->choose_online ? choosing : next_q, grad + net->dueling * count, facts);
     if (net->dueling) through_q_values(net, grad, count);
-    backward(net, layers, count, grad, scratch, packed);
+    backward(net, layers, count, grad, scratch, packed, normals);
     return -1;
 }

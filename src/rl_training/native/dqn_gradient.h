@@ -9,10 +9,11 @@ typedef struct {
     int64_t layers;     /* of weights */
     int64_t parameters; /* of all layers */
     const int64_t *sizes; /* [layers + 1] */
-    int64_t dueling, choose_online, huber; /* 0 or 1 */
+    int64_t layer_norm, dueling, choose_online, huber; /* 0 or 1 */
     const float *online, *target; /* [parameters] */
     float *grad;                  /* [parameters] */
-    float *work; /* [count * (4 * outputs + sum(sizes) + 3 * max(sizes) + 16) + 16 * sum(sizes)], count in whole eights */
+    float *work; /* [count * (4 * outputs + 2 * sum(sizes) + 3 * max(sizes) + layers + 16) + 16 * sum(sizes)], count in
+                  * whole eights */
 } Network;
 
 /* Of a sample j, what begins at data + j * stride, counted in items; no data: there is none. */

@@ -39,6 +39,7 @@ class LSTMQNetwork(nn.Module):
         activation: str = "relu",
         dueling: bool = False,
         normalize_obs: bool = False,
+        layer_norm: bool = False,
         prev_action: bool = False,
         prev_reward: bool = False,
         encoder: nn.Module | None = None,
@@ -51,8 +52,12 @@ class LSTMQNetwork(nn.Module):
         self.packaged_encoder = encoder is None
         if encoder is None:
             features = Features(obs_shape, normalize=normalize_obs)
-            mlp = [MLP([features.size, *hidden_sizes], activation), ACTIVATIONS[activation]()]
-            encoder = nn.Sequential(features, *(mlp if hidden_sizes else ()))
+            encoder = nn.Sequential(features)
+            if hidden_sizes:
+                encoder.append(MLP([features.size, *hidden_sizes], activation, layer_norm=layer_norm))
+                encoder.append(ACTIVATIONS[activation]())
+                if layer_norm:
+                    encoder.insert(2, nn.LayerNorm(hidden_sizes[-1]))
             encoder_size = hidden_sizes[-1] if hidden_sizes else features.size
         self.encoder = encoder
         inputs = encoder_size + num_actions * prev_action + prev_reward

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH
+from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH, NumpyNorm
 from rl_training.models.mlp import MAX_PRODUCTS, MLP
 from rl_training.models.mlp_q_network import Features
 from rl_training.models.normalizer import RunningNormalizer, numpy_normalizer
@@ -29,6 +29,8 @@ class RecurrentMirror:
         self._activate = ACTIVATIONS[mlp.activation] if mlp is not None else None
         flat = [parameter.detach().numpy() for parameter in mlp.flat] if mlp is not None else []
         self._layers = list(zip(flat[::2], flat[1::2], strict=True))
+        norms = [module for module in network.encoder.modules() if isinstance(module, nn.LayerNorm)]
+        self._norms = [NumpyNorm(norm) for norm in norms]
         # Each layer of the core: weights of the input, of the memory, and their biases.
         self._cells = [[_array(p) for p in parameters] for parameters in network.core.all_weights]
         self._head = (_array(network.head.weight), _array(network.head.bias))
@@ -48,9 +50,10 @@ class RecurrentMirror:
         else:
             x = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False)
         x = x.reshape(len(obs), -1)
-        for weight, bias in self._layers:
+        for i, (weight, bias) in enumerate(self._layers):
             assert self._activate is not None
-            x = self._activate(x @ weight.T + bias)
+            x = x @ weight.T + bias
+            x = self._activate(self._norms[i](x) if self._norms else x)
         x = self._with_past(x, carry)
         after = {**carry, "hidden": np.empty_like(carry["hidden"])}
         if "cell" in carry:
