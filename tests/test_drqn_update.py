@@ -158,7 +158,13 @@ def test_dueling_leaves_q_unchanged_when_all_advantages_move() -> None:
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"core": "gru"}, {"dueling": True}, {"prev_action": True, "prev_reward": True}, {"layer_norm": True}],
+    [
+        {},
+        {"core": "gru"},
+        {"dueling": True},
+        {"prev_action": True, "prev_reward": True},
+        {"layer_norm": True},
+    ],
 )
 def test_the_numpy_mirror_gives_what_the_network_gives(
     layers: int, hidden: tuple[int, ...], options: dict[str, Any]
