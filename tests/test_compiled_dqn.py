@@ -85,7 +85,7 @@ def test_every_option_of_the_loss(loss, weighted, double, masked, dueling, layer
 @pytest.mark.parametrize("layer_norm", [False, True], ids=["", "normalized"])
 def test_every_shape(hidden, size, layer_norm):
     """Also widths and batches that are no multiple of what the loops take at a time."""
-    learner = with_other_target(make_learner((5,), 3, hidden, layer_norm=layer_norm))
+    learner = with_other_target(make_learner((5,), 3, hidden, layer_norm=layer_norm and hidden != ()))
     for rows in (size, size + 1):  # the work space follows the batch
         assert_same_gradient(learner, random_batch(size=rows, obs_shape=(5,), num_actions=3))
 
@@ -123,6 +123,7 @@ def test_every_kind_of_observation(kind):
     masked=st.booleans(),
 )
 def test_random_shapes(hidden, obs, actions, size, options, masked):
+    options["layer_norm"] &= min(hidden, default=0) > 1
     learner = with_other_target(make_learner((obs,), actions, hidden, **options))
     mask = torch.from_numpy(random_masks(0, size, actions)) if masked else None
     assert_same_gradient(
@@ -201,10 +202,14 @@ def hooked(network):
     network.mlp.register_forward_hook(lambda module, given, out: 2 * out)
 
 
-@pytest.mark.parametrize("change", [frozen, extended, hooked])
+def other_norm(network):
+    network.mlp.norms[0].eps = 0.1
+
+
+@pytest.mark.parametrize("change", [frozen, extended, hooked, other_norm])
 def test_a_network_that_was_changed_has_none_and_learns(change):
     torch.manual_seed(0)
-    network = MLPQNetwork((3,), 2, (16,))
+    network = MLPQNetwork((3,), 2, (16,), layer_norm=True)
     change(network)
     learner = DQN(network, 2, DQNConfig(), total_timesteps=100, rng=np.random.default_rng(0))
     assert learner._compiled is None
@@ -265,9 +270,11 @@ def test_the_default_type_of_torch_does_not_matter():
     assert torch.equal(got, expected)
 
 
-def test_code_for_any_processor_gives_the_same():
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_code_for_any_processor_gives_the_same(layer_norm):
     """The variant for processors without AVX2, by itself."""
-    learner = with_other_target(make_learner((5,), 3, (33, 21), double=True, dueling=True))
+    options = {"double": True, "dueling": True, "layer_norm": layer_norm}
+    learner = with_other_target(make_learner((5,), 3, (33, 21), **options))
     learner._compiled._function = native.library().dqn_gradient_plain
     learner._compiled._function.argtypes = (ctypes.c_void_p,) * 3
     assert_same_gradient(learner, random_batch(size=67, obs_shape=(5,), num_actions=3))

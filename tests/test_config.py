@@ -188,7 +188,6 @@ MALFORMED_OVERRIDES = {
     "algo_kwargs.learning_starts=50_000": "algo_kwargs.learning_starts",
     "env.num_envs=3": "total_timesteps",
     "total_timesteps=1": "algo_kwargs.learning_starts",
-    "env={}": "env.id",
     "env=": "env",
     "logging.console=maybe": "logging.console",
     ".".join("a" * 3000) + "=1": "config",
@@ -378,11 +377,34 @@ def test_overrides_are_typed_as_yaml_and_leave_the_rest_alone() -> None:
         ("gamma", "algo_kwargs.gamma"),
         ("learning_rate", "algo_kwargs.learning_rate"),
         ("evaluation.freqency", "frequency"),
+        ("layer_norm", "network.layer_norm"),
+        ("algo_kwargs.layer_norm", "network.layer_norm"),
+        ("network.double", "algo_kwargs.double"),
+        ("algo_kwargs.threads", "threads"),
     ],
 )
 def test_names_of_other_packages_and_misspelt_ones_lead_to_ours(key: str, ours: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: unknown key; did you mean '{ours}'\?$"):
         load_config("dqn/cartpole", [f"{key}=1"])
+
+
+def test_a_key_that_several_sections_have_leads_to_none_of_them() -> None:
+    with pytest.raises(ConfigError, match=r"^frequency: unknown key; known keys: algo, "):
+        load_config("dqn/cartpole", ["frequency=1"])
+
+
+@pytest.mark.parametrize(
+    "overrides", [["network={layer_norm: true}"], {"network": {"layer_norm": True}}], ids=["texts", "mapping"]
+)
+def test_a_section_keeps_what_an_override_of_it_does_not_name(overrides: Any) -> None:
+    plain, config = load_config("dqn/cartpole_quick"), load_config("dqn/cartpole_quick", overrides)
+    assert config.network == plain.network.model_copy(update={"layer_norm": True})
+    assert plain.network.hidden_sizes != type(plain.network)().hidden_sizes
+
+
+def test_free_keywords_are_replaced_as_a_whole() -> None:
+    config = load_config("dqn/cartpole", ["env.kwargs={a: 1, b: 2}", "env.kwargs={c: 3}"])
+    assert config.env.kwargs == {"c": 3}
 
 
 def test_a_config_is_frozen() -> None:

@@ -162,6 +162,7 @@ def test_an_own_encoder_must_not_explore_by_noise_or_expect_normalised_observati
         registry.train(
             config, run_dir=tmp_path / "run", network=lambda shape, n: NoisyLinear(shape[0], n), console=False
         )
-    config = load_config("drqn/cartpole", {**SMALL, "network.normalize_obs": True})
-    with pytest.raises(ConfigError, match="belongs to the packaged encoder"):
-        registry.train(config, run_dir=tmp_path / "run", network=lambda shape, n: None, console=False)
+    for name in ("normalize_obs", "layer_norm"):
+        config = load_config("drqn/cartpole", {**SMALL, f"network.{name}": True})
+        with pytest.raises(ConfigError, match=f"^network.{name}: belongs to the packaged encoder"):
+            registry.train(config, run_dir=tmp_path / "run", network=lambda shape, n: None, console=False)

@@ -92,7 +92,7 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
         ({"env.id": "image_envs:Free"}, "unbounded action space"),
         ({"env.id": "CartPole-v1", "env.wrappers": []}, "'drqv2' takes continuous actions, not discrete"),
         ({"network.normalize_obs": True}, "network.normalize_obs: images"),
-        ({"network.layer_norm": True}, "network.layer_norm: belongs to perceptrons"),
+        ({"network.layer_norm": True}, "network.layer_norm: not for DrQ-v2"),
         ({"network.hidden_sizes": []}, "network.hidden_sizes: "),
         (
             {"algo_kwargs.shift_pad": 16},

@@ -312,6 +312,23 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+def test_a_run_from_before_a_key_existed_goes_on_without_a_word_about_it(cli: Cli, run: Path) -> None:
+    edit_state(
+        run / "checkpoints" / "step-000000600", lambda state: state["config"]["network"].pop("layer_norm")
+    )
+    lines = (run / "config.yaml").read_text().splitlines(keepends=True)
+    (run / "config.yaml").write_text("".join(line for line in lines if "layer_norm" not in line))
+    code, _, err = cli("resume", run, "logging.frequency=50")
+    assert (code, err) == (
+        2,
+        "error: logging.frequency: changes nothing, as the budget is used up; total_timesteps=N goes further\n",
+    )
+    code, _, err = cli("resume", run, "total_timesteps=700")
+    assert code == 0
+    assert "resuming at step 600 of 700" in err
+    assert "changed" not in err
+
+
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_part_that_is_missing_or_malformed_is_one_line(cli: Cli, run: Path, forgery: str) -> None:
     shutil.rmtree(run / "checkpoints" / "step-000000500")

@@ -164,10 +164,12 @@ NETWORKS = {"dqn": MLPQNetwork, "c51": MLPC51QNetwork, "qr_dqn": MLPQRQNetwork, 
 
 
 @pytest.mark.parametrize("head", NETWORKS)
-def test_each_observation_is_seen_by_a_network_of_its_own(head: str) -> None:
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_each_observation_is_seen_by_a_network_of_its_own(head: str, layer_norm: bool) -> None:
     """With IQN, too, where an observation is several rows of its head."""
     torch.manual_seed(0)
-    network = NETWORKS[head]((3,), 2, hidden_sizes=(8, 6), dueling=True, layer_norm=True, noisy_sigma=0.5)
+    options = {"dueling": True, "layer_norm": layer_norm, "noisy_sigma": 0.5}
+    network = NETWORKS[head]((3,), 2, hidden_sizes=(8, 6), **options)
     layers, obs = noisy_layers(network), torch.randn(4, 3)
     extra = [torch.rand(4, 5)] if head == "iqn" else []
     with noise(layers, np.random.default_rng(0), 4), torch.no_grad():

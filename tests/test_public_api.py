@@ -218,11 +218,42 @@ def test_stop_on_threshold(tmp_path: Path) -> None:
         (lambda: DQN("CartPole-v1").resume(), "nothing to resume"),
         (lambda: DQN("CartPole-v1").learn(), "total_timesteps: required key is missing"),
         (lambda: DQN("CartPole-v1", num_envs=3).learn(100), "not a multiple of env.num_envs=3"),
+        (
+            lambda: DQN("CartPole-v1", config={"network": {"hidden_sizes": [], "layer_norm": True}}).learn(
+                100
+            ),
+            "^network.layer_norm: needs hidden layers, of two units or more each$",
+        ),
+        (lambda: DQN("CartPole-v1", layer_norm=True), "did you mean 'network.layer_norm'"),
+        (lambda: DQN("CartPole-v1", seeed=1), "unknown key"),
+        (lambda: DQN(config=["dqn/cartpole"]), "^config: should be a name, a path, a mapping or a config"),
     ],
 )
 def test_misuse_is_told_at_once(build: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         build()
+
+
+def test_a_config_may_be_one_that_was_loaded_and_changed(tmp_path: Path) -> None:
+    settings = {
+        "network": {"layer_norm": True},
+        "total_timesteps": 300,
+        "algo_kwargs.learning_starts": 100,
+    }
+    config = rl_training.load_config("dqn/cartpole_quick", settings)
+    assert config.network.hidden_sizes == (128, 128), "what a section leaves out stays"
+    agent = DQN(config=config, batch_size=16, run_dir=tmp_path / "run").learn()
+    assert agent.config is not None
+    assert agent.config.network == config.network
+    assert (agent.config.algo_kwargs.batch_size, agent.config.total_timesteps) == (16, 300)
+    assert rl_training.load_config(tmp_path / "run") == agent.config, "a run folder is a source, too"
+
+
+def test_a_star_imports_what_is_public_and_nothing_else() -> None:
+    names: dict[str, Any] = {}
+    exec("from rl_training import *", names)
+    assert names.keys() - {"__builtins__"} == set(dir(rl_training))
+    assert names["DQN"] is DQN
 
 
 def test_an_environment_that_is_made_already_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import wasserstein_distance
+from torch import nn
 
 from q_learning_helpers import (
     ALGOS,
@@ -26,9 +27,40 @@ from rl_training import load_config
 from rl_training.data import Batch
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
-from rl_training.models.noisy import noisy_layers
+from rl_training.models.noisy import NoisyLinear, noisy_layers
 from rl_training.runtime.checkpoint import read_checkpoint
 from rl_training.runtime.run import Run
+
+# Networks
+
+
+@pytest.mark.parametrize("algo", [*ALGOS, "drqn", "r2d2"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_normalized_layers_do_not_care_how_large_their_sums_are(algo: str, layer_norm: bool) -> None:
+    """Every hidden layer, of every algorithm: all of its weights ten times as large change nothing, or everything."""
+    obs = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    count = 0
+    for layer in range(2):
+        learner = make_learner((3,), 2, (24, 24), algo=algo, layer_norm=layer_norm)
+        layers = [m for m in learner.online.modules() if isinstance(m, nn.Linear | NoisyLinear)]
+        # Of IQN, the second of three is the embedding of the fraction.
+        chosen = [m for m in layers if m.weight.shape[0] == 24 and m.weight.shape[1] in (3, 24)][layer]
+        assert chosen.weight.shape == (24, 3 if layer == 0 else 24)
+        before = values(learner, obs)
+        with torch.no_grad():
+            chosen.weight *= 10
+            chosen.bias *= 10
+        change = np.abs(values(learner, obs) - before).max()
+        assert change < 1e-3 if layer_norm else change > 1e-2
+        count += sum(isinstance(m, nn.LayerNorm) for m in learner.online.modules())
+    assert count == (4 if layer_norm else 0)
+
+
+def values(learner: Any, obs: Any) -> Any:
+    if hasattr(learner, "q_values"):
+        return learner.q_values(obs)
+    return learner.step(obs, learner.initial_carry(len(obs)))[0]
+
 
 # Fixed points
 
@@ -391,3 +423,26 @@ def test_what_the_saved_state_depends_on_cannot_change_on_resume(
         registry.resume(
             done.run_dir, overrides=[f"algo_kwargs.{override}", "total_timesteps=200"], console=False
         )
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("network.layer_norm=true", "network.layer_norm"),
+        ("network={activation: tanh}", "network.activation"),
+        ("env.num_envs=2", "env.num_envs"),
+        ("seed=9", "seed"),
+    ],
+)
+def test_what_a_run_is_about_cannot_change_on_resume(tmp_path: Path, override: str, key: str) -> None:
+    config = {
+        "algo": "dqn",
+        "env": {"id": "CartPole-v1"},
+        "total_timesteps": 100,
+        "algo_kwargs": {"learning_starts": 50, "batch_size": 8},
+        "network": {"hidden_sizes": [8]},
+        "evaluation": {"frequency": 0, "final_episodes": 0},
+    }
+    done = registry.train(load_config(config), run_dir=tmp_path / "run", console=False)
+    with pytest.raises(ConfigError, match=rf"^{key}: cannot change when a run is resumed"):
+        registry.resume(done.run_dir, overrides=[override, "total_timesteps=200"], console=False)

@@ -20,16 +20,29 @@ if TYPE_CHECKING:
     from rl_training.experiment.manager import ExperimentManager as ExperimentManager
     from rl_training.runtime.callbacks import Callback as Callback
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        **dict.fromkeys(
-            ("C51", "DQN", "DRQN", "DrQv2", "IQN", "PrioritizedDQN", "QRDQN", "R2D2", "Rainbow"),
-            "rl_training.api",
-        ),
-        "load": "rl_training.api",
-        "load_config": "rl_training.experiment.configs",
-        "ExperimentManager": "rl_training.experiment.manager",
-        "Callback": "rl_training.runtime.callbacks",
-    },
-)
+_exports = {
+    **dict.fromkeys(
+        ("C51", "DQN", "DRQN", "DrQv2", "IQN", "PrioritizedDQN", "QRDQN", "R2D2", "Rainbow"),
+        "rl_training.api",
+    ),
+    "load": "rl_training.api",
+    "load_config": "rl_training.experiment.configs",
+    "ExperimentManager": "rl_training.experiment.manager",
+    "Callback": "rl_training.runtime.callbacks",
+}
+__all__ = [
+    "C51",
+    "DQN",
+    "DRQN",
+    "IQN",
+    "QRDQN",
+    "R2D2",
+    "Callback",
+    "DrQv2",
+    "ExperimentManager",
+    "PrioritizedDQN",
+    "Rainbow",
+    "load",
+    "load_config",
+]
+__getattr__, __dir__ = lazy_exports(__name__, _exports)

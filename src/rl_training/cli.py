@@ -202,7 +202,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(
-    config: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
+    config: Annotated[str, typer.Argument(help="A YAML file, a packaged name or a run folder.")],
     overrides: Overrides = None,
 ) -> None:
     """Print a config with every default resolved."""

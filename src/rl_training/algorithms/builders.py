@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rl_training.data import ReplayExperience, SequenceExperience
 
 Learner = TypeVar("Learner")
+_BRINGS_ALONG = "set it to false with an own one, which has to bring it along"
 
 
 def dqn_learner(context: BuildContext) -> DQN:
@@ -88,11 +89,8 @@ def _learner(
     if context.network is not None:
         for name in ("dueling", "noisy"):
             if getattr(options, name):
-                raise ConfigError(
-                    f"algo_kwargs.{name}: belongs to the packaged network; set it to false with an own one, which "
-                    "has to bring it along"
-                )
-        _refuse(context, "belongs to the packaged network; an own one has to bring it along")
+                raise ConfigError(f"algo_kwargs.{name}: belongs to the packaged network; {_BRINGS_ALONG}")
+        _refuse(context, f"belongs to the packaged network; {_BRINGS_ALONG}")
         built = own_network(context, (count,) if width is None else (count, width), fractions)
     else:
         built = network(
@@ -148,7 +146,7 @@ def drqn_learner(context: BuildContext) -> DRQN:
             raise ConfigError(
                 "network.hidden_sizes: the last one says how many features an own encoder gives"
             )
-        _refuse(context, "belongs to the packaged encoder; an own one has to bring it along")
+        _refuse(context, f"belongs to the packaged encoder; {_BRINGS_ALONG}")
         axes = ("observations", "features: the last of network.hidden_sizes")
         encoder = own_network(context, (features,), axes=axes)
         if noisy_layers(encoder):
@@ -188,7 +186,7 @@ def drqv2_learner(context: BuildContext) -> DrQv2:
     shape = context.config.network
     _require_images(context)
     _refuse(context, "images are not normalised by running statistics", "normalize_obs")
-    _refuse(context, "belongs to perceptrons; this network has its own, behind the encoder", "layer_norm")
+    _refuse(context, "not for DrQ-v2, which normalises what comes out of its encoder anyway", "layer_norm")
     if not shape.hidden_sizes:
         raise ConfigError("network.hidden_sizes: DrQ-v2 needs at least one hidden layer")
     height, width = context.obs.shape[-2:]

@@ -16,6 +16,8 @@ from rl_training.native import library
 
 MAX_PRODUCTS = 2**23
 """Multiplications in one layer above which torch's products, which may use threads, are the faster ones."""
+NORM_EPS = 1e-5
+"""What the compiled code adds to a layer's variance."""
 ROWS = ("obs", "next_obs", "action", "reward", "discount", "weight", "next_mask")
 _TYPES = (*[torch.float32] * 2, torch.int64, *[torch.float32] * 3, torch.bool)
 
@@ -124,6 +126,8 @@ def is_plain(network: nn.Module, flat: torch.Tensor) -> bool:
     A subclass or a hook may compute something else, and a layer that is not trained is not in the vector.
     """
     if type(network) is not MLPQNetwork or network.mlp.noisy or network.mlp.activation != "relu":
+        return False
+    if any(type(norm) is not nn.LayerNorm or norm.eps != NORM_EPS for norm in network.mlp.norms):
         return False
     if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +15,7 @@ from rl_training.config.schema import Count
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import load_config, read_source
+from rl_training.experiment.configs import Source, load_config, read_source
 from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
@@ -35,7 +34,7 @@ class ManagedAlgorithm:
     ``env`` is a Gymnasium id, ``module:Id``, ``package.module:factory``, or a callable that makes an
     environment. ``network`` is a callable from ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``. Further
     keywords are the algorithm's hyper-parameters (``learning_rate=1e-3``); anything else of an experiment goes
-    into ``config``: a packaged name, a path or a mapping, which the keywords override.
+    into ``config``: a packaged name, a path, a mapping or what ``load_config`` returns, which the keywords override.
     """
 
     algo_name: ClassVar[str] = ""
@@ -44,7 +43,7 @@ class ManagedAlgorithm:
         self,
         env: str | EnvFactory | None = None,
         *,
-        config: str | Path | Mapping[str, Any] | None = None,
+        config: Source | None = None,
         seed: int | None = None,
         num_envs: int | None = None,
         device: str | None = None,

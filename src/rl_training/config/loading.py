@@ -112,8 +112,13 @@ def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
 
 
 def put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return a copy of ``data`` in which the dotted ``key`` has that value."""
+    """Return a copy of ``data`` in which the dotted ``key`` has that value.
+
+    A mapping for a whole section, such as ``network``, leaves the keys alone that it does not name.
+    """
     *parents, last = key.split(".")
+    if not parents and isinstance(value, Mapping) and isinstance(data.get(key), Mapping):
+        value = {**data[key], **value}
     result = node = dict(data)
     for part in parents:
         below = node.get(part)
@@ -214,11 +219,21 @@ def _hint(loc: list[str], model: type[BaseModel], config_class: type[AlgorithmCo
         section = next((arg for arg in getattr(section, "__args__", ()) if _is_model(arg)), section)
         if not _is_model(section):
             return ""
+    if (elsewhere := _place_of(name, model, config_class)) is not None:
+        return f"; did you mean '{elsewhere}'?"
     known = list(section.model_fields)
-    near = did_you_mean(name, known)
-    if not near and not parents and name in config_class.model_fields:
-        return f"; did you mean 'algo_kwargs.{name}'?"
-    return near or f"; known keys: {', '.join(known)}"
+    return did_you_mean(name, known) or f"; known keys: {', '.join(known)}"
+
+
+def _place_of(name: str, model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str | None:
+    """Return the dotted key of the only place that has a key of this name, if there is just one."""
+    sections: dict[str, Any] = {key: field.annotation for key, field in model.model_fields.items()}
+    sections["algo_kwargs"] = config_class
+    places = [name] if name in model.model_fields else []
+    places += [
+        f"{key}.{name}" for key, part in sections.items() if _is_model(part) and name in part.model_fields
+    ]
+    return places[0] if len(places) == 1 else None
 
 
 def _is_model(value: Any) -> bool:

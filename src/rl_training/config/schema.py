@@ -109,7 +109,7 @@ class NetworkConfig(Model):
     normalize_obs: bool = False
     """Standardise observations by running statistics that live in, and are saved with, the model."""
     layer_norm: bool = False
-    """Normalise the sums of each hidden layer before they are activated, which makes learning steadier."""
+    """Normalise the sums of each layer of ``hidden_sizes`` before they are activated (Ba et al. 2016)."""
     factory: str | None = None
     """An own network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``."""
 
@@ -199,5 +199,7 @@ class ExperimentConfig(Model, Generic[K]):
             below, above = total - total % envs, total - total % envs + envs
             nearest = f"nearest are {below} and {above}" if below else f"the least is {above}"
             raise ValueError(f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; {nearest}")
+        if self.network.layer_norm and min(self.network.hidden_sizes, default=0) < 2:
+            raise ValueError("network.layer_norm: needs hidden layers, of two units or more each")
         self.algo_kwargs.check(self)
         return self

@@ -27,8 +27,13 @@ def packaged_suites() -> dict[str, Path]:
 
 
 def find_config(source: str | Path) -> Path:
-    """Return the file that a path or a packaged name means."""
-    return find_packaged(source, packaged_configs(), "config")
+    """Return the file that a path, a run folder or a packaged name means."""
+    known = packaged_configs()
+    of_run = Path(source, "config.yaml")
+    with contextlib.suppress(OSError):
+        if str(source) not in known and of_run.is_file():
+            return of_run
+    return find_packaged(source, known, "config")
 
 
 def find_packaged(source: str | Path, known: Mapping[str, Path], kind: str) -> Path:
@@ -46,21 +51,29 @@ def find_packaged(source: str | Path, known: Mapping[str, Path], kind: str) -> P
     raise ConfigError(f"{kind}: '{source}' is neither a file nor a packaged {kind}{hint}")
 
 
-def load_config(
-    source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()
-) -> ExperimentConfig[Any]:
-    """Return the validated config of a file, a packaged name or a mapping, with overrides put in.
+Source = str | Path | Mapping[str, Any] | ExperimentConfig[Any]
+"""Where a config comes from: a packaged name, a file, a run folder, a mapping, or a config that is one already."""
 
-    Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values.
+
+def load_config(source: Source, overrides: Iterable[str] | Mapping[str, Any] = ()) -> ExperimentConfig[Any]:
+    """Return the validated config of a source, with overrides put in.
+
+    Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values. A mapping as a value leaves
+    the keys of a section alone that it does not name.
     """
     return build_config(read_source(source, overrides), config_class)
 
 
-def read_source(
-    source: str | Path | Mapping[str, Any], overrides: Iterable[str] | Mapping[str, Any] = ()
-) -> dict[str, Any]:
+def read_source(source: Source, overrides: Iterable[str] | Mapping[str, Any] = ()) -> dict[str, Any]:
     """Return the same as ``load_config``, but plain and unchecked."""
-    data = dict(source) if isinstance(source, Mapping) else read_mapping(find_config(source))
+    if isinstance(source, ExperimentConfig):
+        data = source.model_dump(mode="json")
+    elif isinstance(source, Mapping):
+        data = dict(source)
+    elif isinstance(source, str | Path):
+        data = read_mapping(find_config(source))
+    else:
+        raise ConfigError(f"config: should be a name, a path, a mapping or a config, not {source!r}")
     if not isinstance(overrides, Mapping):
         return apply_overrides(data, overrides)
     for key, value in overrides.items():

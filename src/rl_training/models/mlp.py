@@ -57,7 +57,6 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.sizes, self.activation = tuple(sizes), activation
-        self.fused = activation in _FUSED and not layer_norm
         pairs = list(pairwise(sizes))
         plain = len(pairs) if noisy_sigma is None else min(noisy_from, len(pairs) - 1)
         self._layers: list[nn.Linear | NoisyLinear] = [
@@ -67,6 +66,7 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(self._layers)
         self.noisy = plain < len(pairs)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
+        self.fused = activation in _FUSED and not self.norms
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)

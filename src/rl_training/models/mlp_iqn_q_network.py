@@ -16,7 +16,8 @@ class MLPIQNQNetwork(nn.Module):
     """Quantiles of the return at any fractions: observations and fractions [B, T] to [B, num_actions, T].
 
     The last hidden layer and the output lie behind the product of the state's features with an embedding of the
-    fraction, ReLU(W cos(pi i tau) + b) for i = 1 .. ``num_cosines`` (Dabney et al. 2018).
+    fraction, ReLU(W cos(pi i tau) + b) for i = 1 .. ``num_cosines`` (Dabney et al. 2018). ``layer_norm`` normalises
+    the hidden layers, but not that embedding.
     """
 
     frequencies: torch.Tensor

@@ -1,8 +1,9 @@
 /* The gradient of DQN's loss through a small perceptron.
  *
  * The layers are linear, with rectified units between them, whose sums may be normalised before (Ba et al. 2016). For
- * networks of this size, an update by separate operations is mostly what happens between them, so all of it is one call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A
- * BLAS would take those of 512 where there are any, for which processors lower their clock for milliseconds, and then
+ * networks of this size, an update by separate operations is mostly what happens between them, so all of it is one
+ * call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A BLAS
+ * would take those of 512 where there are any, for which processors lower their clock for milliseconds, and then
  * everything that follows an update in Python is slower by half.
  *
  * Parameters and their gradient are flat vectors: weight [out, in], bias [out], weight, bias, ... of the layers, whose
@@ -289,7 +290,8 @@ int64_t NAME(const Network *net, const Batch *batch, float *facts) {
     float *normals = packed + 2 * WIDE * (widths + count), *scratch = normals + (widths + net->layers) * count;
     q_values(net, forward(net, net->target, batch->next_obs, given, count, layers, packed, normals), count, next_q);
     if (net->choose_online)
-        q_values(net, forward(net, net->online, batch->next_obs, given, count, layers, packed, normals), count, choosing);
+        q_values(net, forward(net, net->online, batch->next_obs, given, count, layers, packed, normals), count,
+                 choosing);
     q_values(net, forward(net, net->online, batch->obs, given, count, layers, packed, normals), count, q);
     head(net, batch, count, q, next_q, net->choose_online ? choosing : next_q, grad + net->dueling * count, facts);
     if (net->dueling) through_q_values(net, grad, count);

@@ -97,19 +97,26 @@ def resume(
         with closing(Run(config, lookup(config.algo), env=env, network=network)) as run:
             session = _session(run, folder, guard, callback, console)
             restored = session.load(checkpoint)
-            if _asks_for_more(config, checkpoint_config(checkpoint, lookup), overrides):
+            saved = checkpoint_config(checkpoint, lookup)
+            if _asks_for_more(config, saved, overrides):
                 run.stop_reason = None
             if not run.clock.finished:
                 _describe(folder, config, run.spec, run.clock.steps)
-            elif overrides and (changed := _changes(checkpoint, config)):
+            elif overrides and (changed := _changes(saved, config)):
                 raise ConfigError(
                     f"{changed[0]}: changes nothing, as the budget is used up; total_timesteps=N goes further"
                 )
-            _announce(checkpoint, config, restored, console)
+            _announce(checkpoint, saved, config, restored, console)
             return _conclude(session)
 
 
-def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: str, console: bool) -> None:
+def _announce(
+    checkpoint: Checkpoint,
+    before: ExperimentConfig[Any],
+    config: ExperimentConfig[Any],
+    restored: str,
+    console: bool,
+) -> None:
     """Say where the run goes on, and what keeps it from doing so bit for bit."""
     facts = environment_facts(config.threads, config.device)
     saved = checkpoint.info.get("versions")
@@ -121,10 +128,10 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
     ]
     if changes:
         notice(f"{', '.join(changes)}: going on, but not bit for bit")
-    before = checkpoint.tree["config"]["total_timesteps"]
-    if before != config.total_timesteps:
-        notice(f"total_timesteps {before} → {config.total_timesteps}: schedules stretch to the new budget")
-    changed = _changes(checkpoint, config)
+    budget = before.total_timesteps
+    if budget != config.total_timesteps:
+        notice(f"total_timesteps {budget} → {config.total_timesteps}: schedules stretch to the new budget")
+    changed = _changes(before, config)
     if changed and checkpoint.step < config.total_timesteps:
         notice(f"changed from here on: {', '.join(changed)}")
     if console and checkpoint.step >= config.total_timesteps:
@@ -134,9 +141,9 @@ def _announce(checkpoint: Checkpoint, config: ExperimentConfig[Any], restored: s
         notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")
 
 
-def _changes(checkpoint: Checkpoint, config: ExperimentConfig[Any]) -> list[str]:
-    """Return the keys that are not as they were when the checkpoint was made, except the budget."""
-    changed = changed_keys(checkpoint.tree["config"], config.model_dump(mode="json"))
+def _changes(before: ExperimentConfig[Any], config: ExperimentConfig[Any]) -> list[str]:
+    """Return the keys that are not as they were, except the budget."""
+    changed = changed_keys(before.model_dump(mode="json"), config.model_dump(mode="json"))
     return [key for key in changed if key != "total_timesteps"]
 
 
@@ -279,9 +286,9 @@ def _resumed_config(
     # The folder's file is newer than the checkpoint if a resume with overrides was killed early.
     data = read_mapping(written) if written.exists() else saved.model_dump(mode="json")
     config = build_config(apply_overrides(data, overrides), _config_classes(lookup))
-    for section in _FIXED:
-        if getattr(config, section) != getattr(saved, section):
-            raise ConfigError(f"{section}: cannot change when a run is resumed; start a new one for that")
+    for key in _changes(saved, config):
+        if key.partition(".")[0] in _FIXED:
+            raise ConfigError(f"{key}: cannot change when a run is resumed; start a new one for that")
     for name in config.algo_kwargs.fixed:
         if getattr(config.algo_kwargs, name) != getattr(saved.algo_kwargs, name):
             raise ConfigError(

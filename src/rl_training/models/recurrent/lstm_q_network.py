@@ -24,7 +24,8 @@ class LSTMQNetwork(nn.Module):
     """An MLP encoder, an LSTM or GRU ``core``, and a Q-head, plain or ``dueling``.
 
     With ``prev_action`` and ``prev_reward``, the core also sees the last action (one-hot) and the last reward.
-    ``encoder`` replaces the MLP: a module from observations [B, *obs_shape] to features [B, encoder_size].
+    ``layer_norm`` normalises the layers of the MLP. ``encoder`` replaces it: a module from observations
+    [B, *obs_shape] to features [B, encoder_size].
     """
 
     def __init__(
