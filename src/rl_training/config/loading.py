@@ -219,16 +219,15 @@ def _hint(loc: list[str], model: type[BaseModel], config_class: type[AlgorithmCo
         section = next((arg for arg in getattr(section, "__args__", ()) if _is_model(arg)), section)
         if not _is_model(section):
             return ""
-    if (elsewhere := _place_of(name, model, config_class)) is not None:
+    if (elsewhere := _place_of(name, model)) is not None:
         return f"; did you mean '{elsewhere}'?"
     known = list(section.model_fields)
     return did_you_mean(name, known) or f"; known keys: {', '.join(known)}"
 
 
-def _place_of(name: str, model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str | None:
+def _place_of(name: str, model: type[BaseModel]) -> str | None:
     """Return the dotted key of the only place that has a key of this name, if there is just one."""
     sections: dict[str, Any] = {key: field.annotation for key, field in model.model_fields.items()}
-    sections["algo_kwargs"] = config_class
     places = [name] if name in model.model_fields else []
     places += [
         f"{key}.{name}" for key, part in sections.items() if _is_model(part) and name in part.model_fields
