@@ -54,7 +54,9 @@ LEARNING = ("model", "optimizer", "replay", "rng", "envs")
 
 
 def configured(**settings: Any) -> Any:
-    return load_config(SMALL, {name.replace("__", "."): value for name, value in settings.items()})
+    """Of the small config, with ``algo_kwargs`` as a whole instead of its own."""
+    base = {**SMALL, "algo_kwargs": settings.pop("algo_kwargs", SMALL["algo_kwargs"])}
+    return load_config(base, {name.replace("__", "."): value for name, value in settings.items()})
 
 
 def start(path: Path, callback: Any = None, **settings: Any) -> None:
