@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -21,6 +22,16 @@ from sbx.dqn.policies import DQNPolicy
 from workers.sb3_api import ModelRun, options
 
 
+def linear(inputs: int, outputs: int) -> Any:
+    """Return a layer that begins as torch's do, weights and biases uniform; by its own, job A diverges."""
+    bound = 1 / math.sqrt(inputs)
+
+    def uniform(key: Any, shape: Any, dtype: Any = jnp.float32) -> Any:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return nn.Dense(outputs, kernel_init=uniform, bias_init=uniform)
+
+
 class QNetwork(nn.Module):
     """Like SBX's own, whose hidden layers are two of the same size."""
 
@@ -30,8 +41,8 @@ class QNetwork(nn.Module):
     @nn.compact
     def __call__(self, x: Any) -> Any:
         for size in self.hidden:
-            x = nn.relu(nn.Dense(size)(x))
-        return nn.Dense(self.num_actions)(x)
+            x = nn.relu(linear(x.shape[-1], size)(x))
+        return linear(x.shape[-1], self.num_actions)(x)
 
 
 class Policy(DQNPolicy):

@@ -116,10 +116,8 @@ class DRQN(QLearner[DRQNConfig]):
         batch = trimmed(batch)
         with torch.no_grad():
             next_q = self.unroll(self.target, batch)
-        self.online.train()
-        with self._torch_stream:
+        with self._learning():
             q = self.unroll(self.online, batch)
-        self.online.eval()
         # From here on only of the steps that are learned from, one after the other: indexing them once costs least.
         learned = learned_steps(batch, self.config.burn_in)
         at = learned.flatten().nonzero().flatten()

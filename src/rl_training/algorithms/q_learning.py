@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from rl_training.algorithms.state import require_like
 from rl_training.config import QLearningConfig
 from rl_training.data.transitions import Batch, Carry
 from rl_training.models.mirror import numpy_mirror
+from rl_training.models.modes import has_modes
 from rl_training.models.noisy import noise, noisy_layers
 from rl_training.models.normalizer import RunningNormalizer, share_normalizers
 from rl_training.spaces import Array
@@ -84,6 +86,7 @@ class QLearner(ABC, Generic[Config]):
         self.last_td_errors: torch.Tensor | None = None
         self.updates = 0
         self._online_noise, self._target_noise = noisy_layers(self.online), noisy_layers(self.target)
+        self._has_modes = has_modes(self.online)
         self._mirror = numpy_mirror(self.online)
         self._normalizer = next((m for m in self.online.modules() if isinstance(m, RunningNormalizer)), None)
         self._total = total_timesteps
@@ -187,13 +190,21 @@ class QLearner(ABC, Generic[Config]):
         with torch.no_grad():
             out = self._disturbed(self.target, batch.next_obs, "target")
             following = pick(out, greedy(self.expected(self._choosing(batch.next_obs, out)), batch.next_mask))
-        # Only here is dropout active and do batch statistics move; else everything is in evaluation mode.
-        self.online.train()
-        with self._torch_stream:
+        with self._learning():
             chosen = pick(self._disturbed(self.online, batch.obs, "online"), batch.action)
-        self.online.eval()
         head = self.head_loss(chosen, following, batch)
         return (head.each if batch.weight is None else head.each * batch.weight).mean(), head
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Let dropout be active and batch statistics move: only in here, else all is in evaluation mode."""
+        if not self._has_modes:
+            yield
+            return
+        self.online.train()
+        with self._torch_stream:
+            yield
+        self.online.eval()
 
     def _choosing(self, next_obs: torch.Tensor, target_out: torch.Tensor) -> torch.Tensor:
         """Return the output by which the next action is chosen: with Double, that of the online network."""
