@@ -444,6 +444,8 @@ def test_dropout_is_off_when_acting_and_draws_from_a_stream_of_its_own():
     for seed in range(5):
         one.update(random_batch(seed))
     assert torch.equal(before, torch.get_rng_state())
+    drawn, fresh = (each.state_dict()["counters"]["torch_stream"] for each in (one, make()))
+    assert not torch.equal(drawn, fresh)  # it was on while learning
     torch.manual_seed(99)
     for seed in range(3):
         two.update(random_batch(seed))
