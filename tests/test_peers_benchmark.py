@@ -51,6 +51,66 @@ def test_without_the_peers_ours_is_measured_and_theirs_is_one_line_each(tmp_path
     assert "holds results already" in again.stderr
 
 
+@pytest.mark.skipif(bool(INSTALLED), reason="a peer is installed here")
+def test_without_the_peers_our_curves_are_drawn_and_nobody_is_compared(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("--peers", sys.executable, "--only", "curves-A", "--quick", "--seeds", 2, "--out", out)
+    assert done.returncode == 1
+    failures = [line.split(":")[1].strip() for line in done.stdout.splitlines() if line.startswith("error: ")]
+    others = ("sb3", "sbx", "tianshou")
+    assert sorted(failures) == sorted(f"curves-A, {side}, seed {seed}" for side in others for seed in (0, 1))
+    runs = json.loads((out / "results.json").read_text())["sections"]["curves-A"]
+    assert [(run["side"], run["seed"], len(run["means"])) for run in runs] == [
+        ("ours", 0, 20),
+        ("ours", 1, 20),
+    ]
+    table = (out / "table.md").read_text()
+    first, second = (run["final"] for run in runs)
+    assert f"| rl_training | {first:.1f}, {second:.1f} | {(first + second) / 2:.1f} |" in table
+    assert "above" not in table
+    assert not (out / "curves" / "A.png").exists()
+
+
+def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+    import sections
+    from context import Context
+    from report import Report
+
+    class Told:
+        """A worker that writes the results of a run at once: the first side's seeds end above all others'."""
+
+        def __init__(self, side: str) -> None:
+            self.side = side
+
+        def __enter__(self) -> Told:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def ask(self, **request: object) -> None:
+            folder, seed = Path(str(request["folder"])), int(str(request["seed"]))
+            folder.mkdir(parents=True)
+            score = seed + (100.0 if self.side == "ours" else 0.0)
+            rows = [{"step": step, "eval/mean_reward": score} for step in (1, 2)]
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            evaluation = {"mean": score, "std": 0.0, "returns": [score], "lengths": [1]}
+            result = {"steps": 2, "updates": 1, "seconds": 1.0, "evaluation": evaluation}
+            (folder / "result.json").write_text(json.dumps(result))
+
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side))
+    nobody = Path("python")
+    report = Report(tmp_path, load_before=0.0)
+    context = Context(nobody, nobody, tmp_path, turns=1, seeds=5, quick=True, report=report)
+    table = sections.SECTIONS["curves-B"](context)
+    assert [row[:3] for row in table.rows] == [
+        ["rl_training", "100.0, 101.0, 102.0, 103.0, 104.0", "102.0"],
+        ["Stable-Baselines3", "0.0, 1.0, 2.0, 3.0, 4.0", "2.0"],
+    ]
+    assert "rl_training above Stable-Baselines3: 1.00; rl_training is better (p = 0.0079)." in table.notes
+    assert (tmp_path / "curves" / "B.png").stat().st_size > 0
+
+
 def test_ratios_are_those_of_the_total_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PEERS))
     from turns import Times, ratios

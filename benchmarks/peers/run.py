@@ -20,6 +20,8 @@ from context import Context
 from report import Report
 from sections import SECTIONS
 
+GROUPS = {"speed": list(jobs.CONTESTS), "curves": [f"curves-{name}" for name in jobs.CURVES]}
+
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -29,7 +31,7 @@ def parse() -> argparse.Namespace:
         "--peers", type=Path, default=Path(".venv-peers/bin/python"), help="their interpreter"
     )
     parser.add_argument("--ours", type=Path, default=Path(sys.executable), help="our interpreter")
-    parser.add_argument("--only", nargs="+", choices=["speed", *SECTIONS], help="default: everything")
+    parser.add_argument("--only", nargs="+", choices=[*GROUPS, *SECTIONS], help="default: everything")
     parser.add_argument("--turns", type=int, help="turns of each side (default 15, quick 3)")
     parser.add_argument("--seeds", type=int, help="seeds of each run that learns (default 3, quick 1)")
     parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
@@ -56,9 +58,7 @@ def main() -> int:
         quick=args.quick,
         report=report,
     )
-    wanted = set(args.only or SECTIONS)
-    if "speed" in wanted:
-        wanted |= set(jobs.CONTESTS)
+    wanted = {name for word in args.only or SECTIONS for name in GROUPS.get(word, [word])}
     for name, section in SECTIONS.items():
         if name in wanted:
             report.add(name, section(context))

@@ -18,6 +18,9 @@ from report import Section, mib
 from turns import Entrant, Times, ratios, take_turns
 from worker import WorkerDied
 
+from rl_training.experiment.comparison import compare
+from rl_training.statistics import iqm
+
 
 def speed(name: str) -> Callable[[Context], Section]:
     """Return the section of one contest."""
@@ -163,64 +166,71 @@ def memory(context: Context) -> Section:
     return table
 
 
-def curves(context: Context) -> Section:
-    """Learning curves of the same jobs, two processes at a time."""
-    scale = 10 if context.quick else 1
-    every = jobs.CURVE_EVERY // scale
-    order = [(job, side) for job, (_, sides) in jobs.CURVES.items() for side in sides]
-    runs = [(job, side, seed) for job, side in order for seed in range(context.seeds)]
+def curves(name: str) -> Callable[[Context], Section]:
+    """Return the section of the learning curves of one contest's job, two processes at a time."""
+    contest, (total, sides) = jobs.CONTESTS[name], jobs.CURVES[name]
 
-    def run(entry: tuple[str, str, int]) -> dict[str, Any] | None:
-        name, side, seed = entry
-        folder = context.out / "curves" / name / side / f"seed-{seed}"
-        request = {
-            "mode": "curve",
-            "job": asdict(jobs.CONTESTS[name].job),
-            "total": jobs.CURVES[name][0] // scale,
-            "seed": seed,
-            "folder": str(folder),
-            "every": every,
+    def section(context: Context) -> Section:
+        scale = 10 if context.quick else 1
+        every, steps = jobs.CURVE_EVERY // scale, total // scale
+        folders = {side: context.out / "curves" / name / side for side in sides}
+
+        def run(entry: tuple[str, int]) -> dict[str, Any] | None:
+            side, seed = entry
+            folder = folders[side] / f"seed-{seed}"
+            request = {
+                "mode": "curve",
+                "job": asdict(contest.job),
+                "total": steps,
+                "seed": seed,
+                "folder": str(folder),
+                "every": every,
+            }
+            try:
+                with context.start(side, f"curve-{name}-{side}-{seed}") as worker:
+                    worker.ask(**request)
+            except WorkerDied as error:
+                context.report.fail(f"curves-{name}, {side}, seed {seed}", str(error))
+                return None
+            return _read_run(folder)
+
+        # Seed by seed, so that whatever else the machine does hits all sides.
+        runs = [(side, seed) for seed in range(context.seeds) for side in sides]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            results = dict(zip(runs, pool.map(run, runs), strict=True))
+        final = f"mean of {jobs.FINAL_EPISODES} final episodes"
+        columns = ("side", final, "their IQM", "mean of the curve", "seconds")
+        table = Section(f"Learning curves of {name}: {contest.title}, {steps:,} steps", columns)
+        found = {
+            side: [r for seed in range(context.seeds) if (r := results[side, seed]) is not None]
+            for side in sides
         }
-        try:
-            with context.start(side, f"curve-{name}-{side}-{seed}") as worker:
-                worker.ask(**request)
-        except WorkerDied as error:
-            context.report.fail(f"curves, {name}, {side}, seed {seed}", str(error))
-            return None
-        return _read_run(folder)
+        for side, each in found.items():
+            finals = [r["final"] for r in each]
+            table.rows.append(
+                [
+                    _title(name, side),
+                    ", ".join(f"{score:.1f}" for score in finals),
+                    f"{iqm(finals):.1f}" if finals else "",
+                    ", ".join(f"{statistics.fmean(r['means']):.1f}" for r in each),
+                    ", ".join(f"{r['seconds']:.0f}" for r in each),
+                ]
+            )
+        table.notes.append(f"Evaluated every {every:,} steps; two processes at a time, evaluations included.")
+        ran = {_title(name, side): folders[side] for side in sides if found[side]}
+        if len(ran) > 1:
+            comparison = compare(ran)
+            comparison.plot(context.out / "curves" / f"{name}.png")
+            ours = [pair for pair in comparison.pairs if TITLES["ours"] in (pair.first, pair.second)]
+            table.notes += [f"{p.first} above {p.second}: {p.probability:.2f}; {p.verdict}." for p in ours]
+        table.data = [
+            {"side": side, "seed": seed, **result}
+            for (side, seed), result in results.items()
+            if result is not None
+        ]
+        return table
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        results = dict(zip(runs, pool.map(run, runs), strict=True))
-    table = Section(
-        "Learning curves of the same jobs",
-        (
-            "job",
-            "side",
-            "steps",
-            f"mean of {jobs.FINAL_EPISODES} final episodes",
-            "mean of the curve",
-            "seconds",
-        ),
-    )
-    for job, side in order:
-        found = [r for seed in range(context.seeds) if (r := results[job, side, seed]) is not None]
-        table.rows.append(
-            [
-                job,
-                _title(job, side),
-                f"{jobs.CURVES[job][0] // scale:,}",
-                ", ".join(f"{r['final']:.1f}" for r in found),
-                ", ".join(f"{statistics.fmean(r['means']):.1f}" for r in found),
-                ", ".join(f"{r['seconds']:.0f}" for r in found),
-            ]
-        )
-    table.notes.append(f"Evaluated every {every:,} steps; two processes at a time, evaluations included.")
-    table.data = [
-        {"job": job, "side": side, "seed": seed, **result}
-        for (job, side, seed), result in results.items()
-        if result is not None
-    ]
-    return table
+    return section
 
 
 def _title(job: str, side: str) -> str:
@@ -229,11 +239,14 @@ def _title(job: str, side: str) -> str:
 
 def _read_run(folder: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    evaluated = [row for row in rows if "eval/mean_reward" in row]
+    means: dict[int, float] = {}
+    for row in rows:
+        if "eval/mean_reward" in row:  # ours has a second one of the last step, with more episodes
+            means.setdefault(row["step"], row["eval/mean_reward"])
     result = json.loads((folder / "result.json").read_text())
     return {
-        "steps": [row["step"] for row in evaluated],
-        "means": [row["eval/mean_reward"] for row in evaluated],
+        "steps": list(means),
+        "means": list(means.values()),
         "final": result["evaluation"]["mean"],
         "seconds": result["seconds"],
     }
@@ -244,5 +257,5 @@ SECTIONS: dict[str, Callable[[Context], Section]] = {
     "scaling": scaling,
     "bar": time_to_bar,
     "memory": memory,
-    "curves": curves,
+    **{f"curves-{name}": curves(name) for name in jobs.CURVES},
 }
