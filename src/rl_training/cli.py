@@ -167,7 +167,9 @@ def predict(
     mask = _json(action_mask, "--action-mask") if action_mask else None
     begins = _json(episode_start, "--episode-start") if episode_start else None
     gained = _json(reward, "--reward") if reward else None
-    memory = _read_memory(state) if state is not None else None
+    from rl_training.runtime.memory_file import read_memory, write_memory
+
+    memory = read_memory(state) if state is not None else None
     from rl_training.experiment import registry
 
     policy = registry.policy(path, best=best)
@@ -175,7 +177,7 @@ def predict(
     chosen, memory = policy.predict(values, memory, begins, action_mask=mask, reward=gained)
     action = chosen.tolist()
     if state is not None:
-        _write_memory(state, memory)
+        write_memory(state, memory)
     print(json.dumps({"action": action}) if as_json else action)
 
 
@@ -284,32 +286,6 @@ def _json(text: str, option: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise ConfigError(f"{option}: not valid JSON: {text[:60]!r}") from None
-
-
-def _read_memory(path: Path) -> Any:
-    from rl_training.runtime.strict_json import decode
-
-    try:
-        return decode(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConfigError(f"--state: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"--state: {path}: not a memory: {error}") from None
-
-
-def _write_memory(path: Path, memory: Any) -> None:
-    from rl_training.runtime.strict_json import encode
-
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(encode({name: array.tolist() for name, array in memory.items()}))
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"--state: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"--state: {path}: cannot hold this memory: {error}") from None
 
 
 def _run_path(
