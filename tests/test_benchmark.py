@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ import pytest
 from children import command, wait_for
 from rl_training.errors import ConfigError, RunLockedError
 from rl_training.experiment import registry
-from rl_training.experiment.benchmark import Benchmark, card
+from rl_training.experiment.benchmark import Benchmark, card, machine_facts, source_digest
 from rl_training.experiment.configs import load_config, packaged_suites
-from rl_training.experiment.progress import last_step
+from rl_training.experiment.progress import SuiteProgress, last_step
 from rl_training.experiment.suites import config_digest, load_suite
 from rl_training.statistics import bootstrap_interval, iqm
 
@@ -62,7 +63,8 @@ def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
     means = [score["evaluation"]["mean"] for score in scores]
     assert list(first.scores) == means
     assert first.score == first.iqm == iqm(means)
-    assert first.interval == bootstrap_interval(means)
+    assert first.interval is None  # two seeds are too few
+    assert first.finished_seeds == (0, 1)
     assert list(first.seconds) == [score["seconds"] for score in scores]
     assert second.score == min(second.scores)
     plain = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -133,6 +135,11 @@ def test_what_fails_does_not_stop_the_others(cli: Callable[..., Any], tmp_path: 
     assert sum("**failed**" in row for row in rows) == 2
     plain = json.loads((out / "results.json").read_text())["entries"]
     assert [len(item["scores"]) for item in plain] == [0, 1, 1]
+    assert [(item["seeds"], item["finished_seeds"]) for item in plain] == [
+        ([0], []),
+        ([0, 1], [0]),
+        ([0], [0]),
+    ]
     assert [item["reached"] for item in plain] == [False, False, True]
 
 
@@ -154,13 +161,95 @@ def test_a_call_that_runs_nothing_changes_nothing(tmp_path: Path) -> None:
     path.write_text(json.dumps({**held, "finished": "once"}))
     again = Benchmark(suite, folder=tmp_path / "out", at_once=2).run(console=False)
     assert (again.finished, again.at_once) == ("once", 1)
-    # What is damaged is made again.
+    # What is damaged is made again, or left out of consideration.
+    for damaged in ('{"at_once": "many", "finished": "once"}', '{"at_once": [1]}', "[]", "{"):
+        path.write_text(damaged)
+        again = Benchmark(suite, folder=tmp_path / "out", at_once=2).run(console=False)
+        assert (again.finished != "once", again.at_once) == (True, 2)
     result = tmp_path / "out" / "dqn-cartpole" / "seed-0" / "result.json"
     result.write_text('{"steps": 300, "evaluation": {}}')
     assert (
         Benchmark(suite, folder=tmp_path / "out").run(console=False).entries[0].scores
         == again.entries[0].scores
     )
+
+
+def test_a_damaged_log_costs_the_picture_and_not_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
+    first = Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    log = tmp_path / "out" / "dqn-cartpole" / "seed-0" / "metrics.jsonl"
+    log.write_text("no JSON\n" + log.read_text())
+    capsys.readouterr()
+    again = Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    assert again.entries == first.entries
+    assert "no curve.png: " in capsys.readouterr().err
+
+
+def test_five_seeds_have_an_interval(tmp_path: Path) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=5)))
+    (result,) = Benchmark(suite, folder=tmp_path / "out").run(console=False).entries
+    assert result.interval == bootstrap_interval(result.scores)
+    assert "{:.1f} to {:.1f}".format(*result.interval) in (tmp_path / "out" / "card.md").read_text()
+
+
+def test_code_that_changes_while_a_suite_runs_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
+    digests = iter(["before", "after"])
+    monkeypatch.setattr("rl_training.experiment.benchmark.source_digest", lambda: next(digests))
+    with pytest.raises(ConfigError, match="was changed while this ran"):
+        Benchmark(suite, folder=tmp_path / "out").run(console=False)
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_the_source_is_known_by_every_file_of_code(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    files = [tmp_path / "a.py", tmp_path / "deep" / "b.c", tmp_path / "deep" / "c.h"]
+    for file in files:
+        file.write_text("1")
+    seen = {source_digest(tmp_path)}
+    for file in files:
+        file.write_text("2")
+        seen.add(source_digest(tmp_path))
+    files[0].rename(tmp_path / "d.py")
+    assert len(seen | {source_digest(tmp_path)}) == 5
+    assert source_digest() == machine_facts()["source"]
+    (tmp_path / "notes.txt").write_text("no code")
+    assert source_digest(tmp_path) not in seen
+
+
+def test_as_many_runs_at_a_time_as_there_are_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_training.experiment.benchmark._cores", lambda: 6)
+    one = load_suite(write_suite(tmp_path / "one.yaml", entry()))
+    two = load_suite(write_suite(tmp_path / "two.yaml", entry(overrides={"threads": 2})))
+    assert (Benchmark(one).at_once, Benchmark(two).at_once, Benchmark(one, at_once=2).at_once) == (6, 3, 2)
+
+
+def test_a_terminal_shows_how_far_each_entry_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = {"a": [tmp_path / "a0", tmp_path / "a1"], "b": [tmp_path / "b0"]}
+    for folder in (tmp_path / "a0", tmp_path / "a1"):
+        folder.mkdir()
+    master, slave = os.openpty()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with SuiteProgress(paths, {"a": 200, "b": 400}, held=0, console=True) as progress:
+            (tmp_path / "a0" / "metrics.jsonl").write_text('{"step": 200}\n')
+            (tmp_path / "a1" / "metrics.jsonl").write_text('{"step": 100}\n')
+            progress.tick()
+        terminal.flush()
+        shown = os.read(master, 65_536).decode()
+    os.close(master)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
+    a, b = ([line for line in lines if line.startswith(f"{name} ")][-1] for name in "ab")
+    assert "75%" in a
+    assert "1/2 seeds" in a
+    assert "0%" in b
+    assert "0/1 seeds" in b
 
 
 def test_a_folder_of_something_else_is_refused(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -232,6 +232,10 @@ def test_the_command_prints_a_table_and_draws(
     assert plain["pairs"][0]["better"] == "b"
     assert [result["iqm"] for result in plain["results"]] == [iqm(LOW), iqm(HIGH)]
     assert plain["picture"] == "compare.png"
+    unwritable = cli("compare", "a", "b", "--out", "/proc/x.png")
+    assert (unwritable.code, unwritable.err.count("\n")) == (2, 1)
+    assert unwritable.err.startswith("error: --out: /proc/x.png: ")
+    assert "b is better" in unwritable.out  # the numbers do not depend on the picture
     for words, message in (
         (("a",), "two results or more"),
         (("a", "nothing"), "no such folder"),

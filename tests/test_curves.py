@@ -196,6 +196,12 @@ def test_summary_is_the_iqm_and_its_bootstrap_interval() -> None:
     assert (summary.low[0], summary.high[0]) == bootstrap_interval(scores)
 
 
+def test_the_band_of_few_seeds_is_their_range() -> None:
+    scores = [1.0, 2.0, 4.0, 100.0]
+    summary = curves.summarize_seeds([series((10, score)) for score in scores])
+    assert (summary.low[0], summary.center[0], summary.high[0]) == (1.0, 3.0, 100.0)
+
+
 def test_summary_leaves_out_steps_that_few_seeds_reached() -> None:
     long = series((0, 1), (100, 1), (900, 50))
     summary = curves.summarize_seeds([long, *[series((0, 1), (100, 1))] * 2])
@@ -218,7 +224,9 @@ def test_seeds_figure_shows_each_seed_and_their_iqm() -> None:
     *seeds, center = axes.lines
     assert points(seeds[0].get_xydata()) == [(0, 1), (10, 1)]
     assert points(seeds[2].get_xydata()) == [(0, 30), (12, 30)]
-    assert center.get_label() == "evaluation return, IQM of 3 seeds with 95 % interval"
+    assert center.get_label() == "evaluation return, IQM of 3 seeds with their range"
+    *_, five = build_seeds_figure([runs[0]] * 5, "t").axes[0].lines
+    assert five.get_label() == "evaluation return, IQM of 5 seeds with 95 % interval"
     assert points(center.get_xydata()) == [(0, 11), (10, 11), (11, 16)]
     assert all(line.get_linewidth() < center.get_linewidth() for line in seeds)
     legend = axes.get_legend()

@@ -17,7 +17,7 @@ from rl_training import ExperimentManager, load_config
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.runtime.session import Interrupted
-from rl_training.statistics import bootstrap_interval, iqm
+from rl_training.statistics import iqm
 
 TINY = {
     "total_timesteps": 300,
@@ -43,8 +43,9 @@ def test_scores_are_the_final_evaluations_of_each_seed(tmp_path: Path) -> None:
     assert list(summary.scores) == means
     assert len(set(means)) > 1
     assert summary.iqm == iqm(means)
-    assert summary.interval == bootstrap_interval(means)
-    assert json.loads((tmp_path / "summary.json").read_text())["iqm"] == summary.iqm
+    assert summary.interval is None  # of three seeds it would be too narrow
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert (written["iqm"], written["interval"]) == (summary.iqm, None)
     assert (tmp_path / "curve.png").stat().st_size > 10_000
 
 

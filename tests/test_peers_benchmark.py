@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -9,7 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
+
+from rl_training.experiment.configs import load_config
 
 PEERS = Path(__file__).parent.parent / "benchmarks" / "peers"
 INSTALLED = [name for name in ("stable_baselines3", "sbx", "tianshou") if importlib.util.find_spec(name)]
@@ -102,13 +107,122 @@ def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch:
     nobody = Path("python")
     report = Report(tmp_path, load_before=0.0)
     context = Context(nobody, nobody, tmp_path, turns=1, seeds=5, quick=True, report=report)
-    table = sections.SECTIONS["curves-B"](context)
-    assert [row[:3] for row in table.rows] == [
+    monkeypatch.setitem(sections.jobs.CURVES, "B", (30_000, ("ours", "sb3")))
+    table = sections.curves("B")(context)
+    assert [row[:3] for row in table.rows[:2]] == [
         ["rl_training", "100.0, 101.0, 102.0, 103.0, 104.0", "102.0"],
         ["Stable-Baselines3", "0.0, 1.0, 2.0, 3.0, 4.0", "2.0"],
     ]
-    assert "rl_training above Stable-Baselines3: 1.00; rl_training is better (p = 0.0079)." in table.notes
+    verdict = "1.00 of all pairs of seeds (1.00 to 1.00); rl_training is better (p = 0.0079)."
+    for measure in ("Final scores", "Means of the curves"):
+        assert f"{measure}: ours above Stable-Baselines3 in {verdict}" in table.notes
     assert (tmp_path / "curves" / "B.png").stat().st_size > 0
+
+
+@pytest.fixture
+def peers_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PEERS))
+
+
+@pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize("name", ["A", "B", "qr", "per"])
+def test_our_config_has_every_number_of_the_job(name: str) -> None:
+    import jobs
+    from workers.ours import experiment
+
+    job = jobs.CONTESTS[name].job
+    config = load_config(experiment(job, 5_000, 3))
+    options = config.algo_kwargs
+    assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, 1)
+    assert (tuple(config.network.hidden_sizes), config.network.activation) == (job.hidden, "relu")
+    named = {field.name for field in dataclasses.fields(job)} - {"algo", "env", "num_envs", "hidden"}
+    only = {
+        "loss": ("dqn", "prioritized_dqn"),
+        "num_quantiles": ("qr_dqn",),
+        "alpha": ("prioritized_dqn",),
+        "beta": ("prioritized_dqn",),
+    }
+    for field in named:
+        if job.algo in only.get(field, (job.algo,)):
+            assert getattr(options, field) == getattr(job, field), field
+    assert (options.tau, options.double, options.dueling, options.n_step_return) == (1.0, False, False, 1)
+    assert options.learning_rate_final is None
+    if name == "per":
+        assert options.beta_final == job.beta  # it does not move at the peer's
+    assert not config.network.layer_norm
+    assert not config.network.normalize_obs
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_a_side_that_updates_less_is_a_failure(tmp_path: Path) -> None:
+    import jobs
+    from context import Context
+    from report import Report
+    from turns import Times, _check_updates
+
+    context = Context(tmp_path, tmp_path, tmp_path, 1, 1, True, Report(tmp_path, 0.0))
+    for updates, failures in ((100, 0), (99, 0), (97, 1), (103, 2)):
+        _check_updates(context, "A, ours", jobs.A, Times([1.0], [1.0], 1_000, updates))
+        assert len(context.report.failures) == failures
+    assert "0.0970 updates a step, the job has 0.1000" in context.report.failures[0]
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_evaluation_plays_every_episode_once_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jobs
+    import tasks
+
+    class Counted(gym.Env[np.ndarray, int]):
+        """An episode of as many steps as its seed says; each brings the action."""
+
+        action_space, observation_space = gym.spaces.Discrete(2), gym.spaces.Box(0, 99, (1,))
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict]:
+            assert seed is not None
+            self.left = 1 + (seed - jobs.EVALUATION_SEED) % 7
+            return np.array([self.left], np.float32), {}
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            self.left -= 1
+            return np.array([self.left], np.float32), float(action), self.left == 0, False, {}
+
+    monkeypatch.setattr("gymnasium.make", lambda name: Counted())
+    returns, lengths = tasks.play(lambda obs: np.ones(len(obs), int), "Counted", 23)
+    assert lengths == [1 + k % 7 for k in range(23)]
+    assert returns == lengths
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_those_that_do_not_get_there_count_as_slower_than_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sections
+    from context import Context
+    from report import Report
+
+    reached = {"ours": (True, True, False), "sb3": (True, False, False)}
+
+    class Told:
+        def __init__(self, side: str) -> None:
+            self.side = side
+
+        def __enter__(self) -> Told:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def ask(self, **request: object) -> dict[str, object]:
+            seed = int(str(request["seed"]))
+            return {"reached": reached[self.side][seed], "steps": 2_500, "best": 100.0}
+
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side))
+    context = Context(tmp_path, tmp_path, tmp_path, 1, 3, True, Report(tmp_path, 0.0))
+    ours, sb3 = sections.SECTIONS["bar"](context).rows
+    assert ours[:2] == ["rl_training", "2 of 3"]
+    assert float(ours[2]) >= 0.0
+    assert sb3[:3] == ["Stable-Baselines3", "1 of 3", ""]  # no median
+    assert ours[5].startswith("not in 2,500 steps")
 
 
 def test_ratios_are_those_of_the_total_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,8 @@ CONTESTS = {
 WARM_UP = 2_000
 """Env steps before the first turn; learning begins after the first half."""
 
-SCALING_ENVS = (1, 8, 64, 256)
-SCALING_WARM_UP, SCALING_TURN = 2_560, 6_400  # multiples of the environments and of A's train_freq
+SCALING_ENVS = (1, 8, 64, 256, 1_024)
+SCALING_WARM_UP, SCALING_TURN = 5_120, 10_240  # multiples of the environments and of A's train_freq
 
 # The RL-Zoo's settings of SB3's DQN for CartPole-v1, made for 50,000 steps: exploration ends after 0.16 of those.
 ZOO_STEPS, BAR_STEPS = 50_000, 100_000
@@ -117,7 +117,7 @@ REPLAY = replace(A, buffer_size=1_000_000, learning_starts=REPLAY_STEPS - 1_000)
 
 CURVES = {
     "A": (50_000, ("ours", "sb3", "sbx", "tianshou")),
-    "B": (30_000, ("ours", "sb3")),
+    "B": (30_000, ("ours", "sb3", "sbx", "tianshou")),
     "qr": (50_000, ("ours", "sb3", "tianshou")),
     "per": (50_000, ("ours", "tianshou")),
 }

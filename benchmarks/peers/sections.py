@@ -18,8 +18,8 @@ from report import Section, mib
 from turns import Entrant, Times, ratios, take_turns
 from worker import WorkerDied
 
-from rl_training.experiment.comparison import compare
-from rl_training.statistics import iqm
+from rl_training.experiment.comparison import MIN_SEEDS, Pair, compare
+from rl_training.statistics import holm, improvement_interval, iqm, probability_of_improvement, rank_test
 
 
 def speed(name: str) -> Callable[[Context], Section]:
@@ -212,17 +212,17 @@ def curves(name: str) -> Callable[[Context], Section]:
                     _title(name, side),
                     ", ".join(f"{score:.1f}" for score in finals),
                     f"{iqm(finals):.1f}" if finals else "",
-                    ", ".join(f"{statistics.fmean(r['means']):.1f}" for r in each),
+                    ", ".join(f"{r['mean']:.1f}" for r in each),
                     ", ".join(f"{r['seconds']:.0f}" for r in each),
                 ]
             )
         table.notes.append(f"Evaluated every {every:,} steps; two processes at a time, evaluations included.")
         ran = {_title(name, side): folders[side] for side in sides if found[side]}
         if len(ran) > 1:
-            comparison = compare(ran)
-            comparison.plot(context.out / "curves" / f"{name}.png")
-            ours = [pair for pair in comparison.pairs if TITLES["ours"] in (pair.first, pair.second)]
-            table.notes += [f"{p.first} above {p.second}: {p.probability:.2f}; {p.verdict}." for p in ours]
+            compare(ran).plot(context.out / "curves" / f"{name}.png")
+        for measure, key in (("Final scores", "final"), ("Means of the curves", "mean")):
+            scores = {_title(name, side): [r[key] for r in each] for side, each in found.items() if each}
+            table.notes += [f"{measure}: {line}" for line in _against_us(scores)]
         table.data = [
             {"side": side, "seed": seed, **result}
             for (side, seed), result in results.items()
@@ -231,6 +231,31 @@ def curves(name: str) -> Callable[[Context], Section]:
         return table
 
     return section
+
+
+def _against_us(scores: dict[str, list[float]]) -> list[str]:
+    """Say for each peer how often a seed of ours is above one of its, and whether that can be told from chance."""
+    ours = scores.pop(TITLES["ours"], None)
+    if ours is None:
+        return []
+    p_values = holm([rank_test(ours, theirs) for theirs in scores.values()])  # of those that are printed
+    pairs = [
+        Pair(
+            TITLES["ours"],
+            name,
+            probability_of_improvement(ours, theirs),
+            improvement_interval(ours, theirs),
+            p_value,
+            min(len(ours), len(theirs)) >= MIN_SEEDS,
+            iqm(ours) - iqm(theirs),
+        )
+        for (name, theirs), p_value in zip(scores.items(), p_values, strict=True)
+    ]
+    return [
+        f"ours above {p.second} in {p.probability:.2f} of all pairs of seeds "
+        f"({p.interval[0]:.2f} to {p.interval[1]:.2f}); {p.verdict}."
+        for p in pairs
+    ]
 
 
 def _title(job: str, side: str) -> str:
@@ -247,6 +272,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
     return {
         "steps": list(means),
         "means": list(means.values()),
+        "mean": statistics.fmean(means.values()),
         "final": result["evaluation"]["mean"],
         "seconds": result["seconds"],
     }

@@ -263,12 +263,16 @@ def compare_(
     from rl_training.experiment.comparison import compare, name_folders
 
     comparison = compare(name_folders(results))
-    comparison.plot(out)
+    if not as_json:
+        print("\n".join(comparison.lines()), flush=True)
+    try:
+        comparison.plot(out)
+    except OSError as error:
+        raise ConfigError(f"--out: {out}: {error.strerror}") from None
     if as_json:
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
-        return
-    print("\n".join(comparison.lines()))
-    print(f"Picture {_short(out)}")
+    else:
+        print(f"Picture {_short(out)}")
 
 
 def _check_memory_options(policy: Any, state: Path | None, begins: Any, gained: Any) -> None:
@@ -313,7 +317,7 @@ def _train_seeds(
     summary = manager.run(console=not quiet)
     for seed, score in zip(summary.seeds, summary.scores, strict=True):
         print(f"  seed {seed}: {score:.2f}")
-    print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores, summary.interval)}")
+    print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
     print(f"Folder  {_short(summary.folder)}")
 
 

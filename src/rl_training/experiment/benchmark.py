@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,20 @@ from rl_training.experiment.suites import Entry, Suite
 from rl_training.runtime.folder import environment_facts, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
-from rl_training.statistics import MIN_SCORES, bootstrap_interval, interval_text, iqm
+from rl_training.statistics import interval_text, iqm, seeds_interval
 
 RESULTS, CARD = "results.json", "card.md"
 _FACTS = "facts.json"
+_ENVIRONMENT_PACKAGES = (
+    "ale-py",
+    "box2d",
+    "dm-control",
+    "dm_control",
+    "mujoco",
+    "pillow",
+    "pygame",
+    "pygame-ce",
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,8 @@ class EntryResult:
     bar: float | None
     below: float | None
     score_is: str
+    finished_seeds: tuple[int, ...]
+    """Those that ``scores`` and ``seconds`` are of, in this order."""
     scores: tuple[float, ...]
     seconds: tuple[float, ...]
     errors: tuple[str, ...]
@@ -82,7 +95,7 @@ class EntryResult:
         """What came out, in one line."""
         parts = []
         if self.iqm is not None:
-            parts.append(f"IQM {self.iqm:.2f}, {interval_text(self.scores, self.interval)}")
+            parts.append(f"IQM {self.iqm:.2f}, {interval_text(self.scores)}")
         if self.aim:
             parts.append(f"bar {self.aim} {self.verdict}")
         if self.errors:
@@ -150,6 +163,11 @@ class Benchmark:
         if guard.received is not None:
             name = signal.Signals(guard.received).name
             raise Interrupted(f"{name}: stopped; the same command completes it", guard.received)
+        if {"suite": self.suite.name, **machine_facts()} != facts:
+            raise ConfigError(
+                f"{self.folder}: the package was changed while this ran, so that its runs may be of different code; "
+                "choose another folder with --run-dir"
+            )
         result = self._gather(facts, failures, before)
         write_whole(self.folder / RESULTS, json.dumps(_plain(result), indent=2) + "\n")
         write_whole(self.folder / CARD, card(result))
@@ -203,8 +221,9 @@ class Benchmark:
             for entry in self.suite.entries
         )
         suite = self.suite
-        stamp = str(before.get("finished") or time.strftime("%Y-%m-%dT%H:%M:%S"))
-        at_once = int(before.get("at_once") or self.at_once)
+        stamp, at_once = before.get("finished"), before.get("at_once")
+        if not (isinstance(stamp, str) and isinstance(at_once, int)):
+            stamp, at_once = time.strftime("%Y-%m-%dT%H:%M:%S"), self.at_once
         return BenchmarkResult(
             suite.name, suite.source, suite.summary, self.folder, stamp, at_once, facts, entries
         )
@@ -229,12 +248,22 @@ def machine_facts() -> dict[str, Any]:
     facts = environment_facts(0, "")
     plain = {name: fact for name, fact in facts.items() if name not in ("threads", "device")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    own = {"source": _source_digest(), "system": platform.system(), "cores": _cores()}
-    return {**plain, **own, "memory_gib": round(memory)}
+    own = {"source": source_digest(), "system": platform.system(), "cores": _cores()}
+    return {**plain, **_environment_packages(), **own, "memory_gib": round(memory)}
 
 
-def _source_digest() -> str:
-    root, digest = Path(__file__).parent.parent, hashlib.sha256()
+def _environment_packages() -> dict[str, str]:
+    """Return the versions of what packaged environments are made of, as far as it is installed."""
+    return {
+        found.name.lower(): found.version
+        for found in distributions()
+        if found.name and found.name.lower() in _ENVIRONMENT_PACKAGES
+    }
+
+
+def source_digest(root: Path = Path(__file__).parent.parent) -> str:
+    """Return twelve characters that stand for the code in a folder, by default this package's own."""
+    digest = hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".c", ".h")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
@@ -250,11 +279,11 @@ def card(result: BenchmarkResult) -> str:
         result.summary,
         "",
         f"rl_training {facts['rl_training']} (source {facts['source']}), {versions}; {facts['cpu']}, "
-        f"{facts['cores']} cores, {facts['memory_gib']} GiB; runs at a time: {result.at_once}. "
+        f"{facts['cores']} cores, {facts['memory_gib']} GiB; runs at a time, in the last call: {result.at_once}. "
         f"Finished {result.finished}.",
         "",
         "Score of a seed: mean return of the final policy, greedy, over the episodes named. Interval: 95 %,",
-        "bootstrap over seeds. Seconds: median of a run, from its first step, others beside it.",
+        "bootstrap over seeds, from five on. Seconds: median of a run, from its first step, others beside it.",
         "",
         "| run | steps | episodes | scores by seed | IQM | interval | bar | | seconds | config |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -276,8 +305,7 @@ def _row(entry: EntryResult) -> str:
             [*([scores] if scores else []), *(error.replace("|", "/") for error in entry.errors)]
         )
     mean = "" if entry.iqm is None else f"{entry.iqm:.1f}"
-    few = entry.interval is None or len(entry.scores) < MIN_SCORES
-    interval = "" if few or entry.interval is None else "{:.1f} to {:.1f}".format(*entry.interval)
+    interval = "" if entry.interval is None else "{:.1f} to {:.1f}".format(*entry.interval)
     verdict = entry.verdict if entry.verdict in ("", "reached") else f"**{entry.verdict.lower()}**"
     seconds = f"{statistics.median(entry.seconds):.0f}" if entry.seconds else ""
     return (
@@ -288,7 +316,8 @@ def _row(entry: EntryResult) -> str:
 
 def _result(entry: Entry, manager: ExperimentManager, errors: tuple[str, ...]) -> EntryResult:
     plan, experiment = entry.plan, entry.experiment
-    results = [result for seed in manager.seeds if (result := manager.result(seed)) is not None]
+    found = {seed: result for seed in manager.seeds if (result := manager.result(seed)) is not None}
+    results = list(found.values())
     scores = tuple(result.mean for result in results if result.mean is not None)
     if not errors:
         manager.summarise()
@@ -305,11 +334,12 @@ def _result(entry: Entry, manager: ExperimentManager, errors: tuple[str, ...]) -
         bar=plan.bar,
         below=plan.below,
         score_is=plan.score,
+        finished_seeds=tuple(found),
         scores=scores,
         seconds=tuple(result.seconds for result in results),
         errors=errors,
         iqm=iqm(scores) if scores else None,
-        interval=bootstrap_interval(scores) if scores else None,
+        interval=seeds_interval(scores),
         score=entry.score(scores) if scores else None,
     )
 

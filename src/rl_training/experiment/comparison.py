@@ -13,13 +13,14 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.results import read_result
 from rl_training.runtime.curves import EVAL_MEAN, Series, extract_series, plot_comparison, read_metrics
 from rl_training.statistics import (
-    bootstrap_interval,
+    MIN_SCORES,
     holm,
     improvement_interval,
     interval_text,
     iqm,
     probability_of_improvement,
     rank_test,
+    seeds_interval,
 )
 
 LEVEL = 0.05
@@ -50,9 +51,9 @@ class Result:
         return iqm(self.scores)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Its 95 % bootstrap interval."""
-        return bootstrap_interval(self.scores)
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % bootstrap interval, if there are seeds enough for one."""
+        return seeds_interval(self.scores)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Pair:
     p_value: float
     """Adjusted for the number of pairs looked at."""
     possible: bool
-    """Whether so few seeds could have told anything apart, however unlike."""
+    """Whether there are seeds enough, by the rule of this package, for anything to be called better."""
     lead: float
     """By how much the interquartile mean of the first is above that of the second."""
 
@@ -119,7 +120,9 @@ class Comparison:
     def plot(self, out: Path) -> None:
         """Write the learning curves of all as one PNG picture."""
         env = next((result.env for result in self.results if result.env), None)
-        title = "Evaluation return, IQM of seeds with 95 % interval" + (f", {env}" if env else "")
+        few = any(len(result.curves) < MIN_SCORES for result in self.results)
+        band = "95 % interval" + (" (of fewer than five: range)" if few else "")
+        title = f"Evaluation return, IQM of seeds with {band}" + (f", {env}" if env else "")
         plot_comparison({result.name: result.curves for result in self.results}, out, title)
 
     def lines(self) -> list[str]:
@@ -127,7 +130,7 @@ class Comparison:
         width = max(len(result.name) for result in self.results)
         table = [
             f"{result.name:<{width}}  {len(result.scores):5}  {max(result.steps):10,}  {result.iqm:10.2f}"
-            f"  {statistics.median(result.seconds):13.0f}  {interval_text(result.scores, result.interval)}"
+            f"  {statistics.median(result.seconds):13.0f}  {interval_text(result.scores)}"
             for result in self.results
         ]
         head = f"{'':<{width}}  seeds       steps         IQM  seconds a run"
@@ -145,7 +148,7 @@ class Comparison:
                     "total_timesteps": list(result.steps),
                     "scores": list(result.scores),
                     "iqm": result.iqm,
-                    "interval": list(result.interval),
+                    "interval": result.interval,
                     "seconds": list(result.seconds),
                     "unfinished": list(result.unfinished),
                 }

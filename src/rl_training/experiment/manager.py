@@ -13,7 +13,7 @@ from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import changed_keys, dump_yaml
 from rl_training.envs import EnvFactory
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.processes import Job, run_jobs
@@ -25,20 +25,20 @@ from rl_training.runtime.curves import plot_seeds
 from rl_training.runtime.folder import new_run_path, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
-from rl_training.statistics import bootstrap_interval, iqm
+from rl_training.statistics import iqm, seeds_interval
 
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Final evaluation means of all seeds, their IQM and its 95 % bootstrap interval."""
+    """Final evaluation means of all seeds, their IQM and, from five seeds on, its 95 % bootstrap interval."""
 
     folder: Path
     seeds: tuple[int, ...]
     scores: tuple[float, ...]
     iqm: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
 
 
 class ExperimentManager:
@@ -167,10 +167,13 @@ class ExperimentManager:
     def summarise(self) -> Summary:
         """Return the summary of seeds that are all finished, and write it to ``summary.json``."""
         scores = tuple(self._score(seed) for seed in self.seeds)
-        summary = Summary(self.folder, self.seeds, scores, iqm(scores), bootstrap_interval(scores))
+        summary = Summary(self.folder, self.seeds, scores, iqm(scores), seeds_interval(scores))
         logs = [self.path(seed) / "metrics.jsonl" for seed in self.seeds]
         title = f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds"
-        plot_seeds(logs, self.folder / "curve.png", title)
+        try:
+            plot_seeds(logs, self.folder / "curve.png", title)
+        except (RLTrainingError, OSError) as error:  # a damaged log costs the picture, not the scores
+            notice(f"warning: no curve.png: {error}")
         plain = {
             "algo": self.config.algo,
             "env": self.config.env.id,
@@ -178,7 +181,7 @@ class ExperimentManager:
             "episodes": self.config.evaluation.final_episodes,
             "scores": {str(seed): score for seed, score in zip(self.seeds, scores, strict=True)},
             "iqm": summary.iqm,
-            "interval": list(summary.interval),
+            "interval": summary.interval,
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S"),
         }
         write_whole(self.folder / "summary.json", json.dumps(plain, indent=2) + "\n")

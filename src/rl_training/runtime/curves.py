@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rl_training.errors import RLTrainingError
-from rl_training.statistics import FloatArray, bootstrap_interval, iqm
+from rl_training.statistics import MIN_SCORES, FloatArray, iqm, seeds_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,6 +88,7 @@ def extract_series(records: Sequence[Record], key: str) -> Series:
 def summarize_seeds(curves: Sequence[Series]) -> SeedSummary:
     """Return the summary on the union of all steps; a seed counts only from its first step to its last.
 
+    The band is the 95 % interval of the interquartile mean, or the whole range where there are too few seeds for one.
     Steps with less than half as many seeds as the fullest step are left out.
     """
     grid = np.unique(np.concatenate([curve.steps for curve in curves]))
@@ -98,7 +99,7 @@ def summarize_seeds(curves: Sequence[Series]) -> SeedSummary:
     covered = 2 * seeds >= seeds.max()
     present = [row[np.isfinite(row)] for row in on_grid[covered]]
     # Every step is resampled with the same random seed, so the band varies with the scores and not with luck.
-    low, high = np.array([bootstrap_interval(scores) for scores in present]).T
+    low, high = np.array([seeds_interval(s) or (s.min(), s.max()) for s in present]).T
     return SeedSummary(grid[covered], np.array([iqm(scores) for scores in present]), low, high)
 
 
@@ -118,14 +119,15 @@ def build_run_figure(records: Sequence[Record], title: str) -> Figure:
 
 
 def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str) -> Figure:
-    """Return the picture of several seeds: a thin line for each, their IQM and its 95 % bootstrap band."""
+    """Return the picture of several seeds: a thin line for each, their IQM and its band."""
     figure, axes = _new_figure(title)
     curves = [curve for records in runs if (curve := extract_series(records, EVAL_MEAN)).steps.size]
     for index, curve in enumerate(curves):
         _draw_line(axes, curve, EVAL_COLOR, "" if index else "each seed", width=0.8, alpha=0.4)
     if curves:
         steps, center, low, high = summarize_seeds(curves)
-        what = f"IQM of {len(curves)} seeds with 95 % interval" if len(curves) > 1 else "one seed"
+        band = "95 % interval" if len(curves) >= MIN_SCORES else "their range"
+        what = f"IQM of {len(curves)} seeds with {band}" if len(curves) > 1 else "one seed"
         _draw_band(axes, steps, low, high)
         _draw_line(axes, Series(steps, center), EVAL_COLOR, f"evaluation return, {what}", width=2.0)
     _finish(axes, "no data yet: no evaluation")
@@ -133,7 +135,7 @@ def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str) -> Figure:
 
 
 def build_comparison_figure(results: Mapping[str, Sequence[Series]], title: str) -> Figure:
-    """Return several results in one picture: for each, the IQM of its seeds and its 95 % bootstrap band."""
+    """Return several results in one picture: for each, the IQM of its seeds and its band."""
     drawn = {name: kept for name, curves in results.items() if (kept := [c for c in curves if c.steps.size])}
     columns = 2 if max(map(len, drawn), default=0) < 40 else 1
     figure, axes = _new_figure(title, legend_rows=-(-len(drawn) // columns))
