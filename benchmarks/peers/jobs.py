@@ -117,7 +117,7 @@ REPLAY = replace(A, buffer_size=1_000_000, learning_starts=REPLAY_STEPS - 1_000)
 
 CURVES = {
     "A": (50_000, ("ours", "sb3", "sbx", "tianshou")),
-    "B": (30_000, ("ours", "sb3", "sbx", "tianshou")),
+    "B": (20_000, ("ours", "sb3", "sbx", "tianshou")),
     "qr": (50_000, ("ours", "sb3", "tianshou")),
     "per": (50_000, ("ours", "tianshou")),
 }
