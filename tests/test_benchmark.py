@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from children import command, wait_for
+from rl_training.config.loading import dump_yaml
 from rl_training.errors import ConfigError, RunLockedError
 from rl_training.experiment import registry
 from rl_training.experiment.benchmark import Benchmark, card, machine_facts, source_digest
@@ -79,6 +80,8 @@ def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
     assert "Small ones." in page
     assert f"{first.iqm:.1f}" in page
     assert first.digest in page
+    assert "- `dqn/other`: `dqn` on `CartPole-v1`, config `dqn/cartpole`, with " in page
+    assert "`algo_kwargs.gamma=0.5`" in page
     assert (tmp_path / "out" / "dqn-cartpole" / "curve.png").exists()
     assert "(dqn-cartpole/curve.png)" in page
 
@@ -148,7 +151,7 @@ def test_other_steps_are_another_benchmark(tmp_path: Path) -> None:
     source = write_suite(tmp_path / "small.yaml", entry(seeds=1))
     Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
     for steps in (200, 400):
-        write_suite(source, entry(seeds=1, steps=steps))
+        write_suite(source, entry(seeds=1, overrides={"total_timesteps": steps}))
         with pytest.raises(ConfigError, match="another experiment: total_timesteps differs"):
             Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
 
@@ -260,7 +263,39 @@ def test_a_folder_of_something_else_is_refused(cli: Callable[..., Any], tmp_path
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "facts.json").write_text("{}")
     done = cli("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "bench")
-    assert (done.code, "holds a run already" in done.err) == (2, True)
+    assert (done.code, "bench: holds several runs" in done.err) == (2, True)
+    assert [path.name for path in (tmp_path / "bench").iterdir()] == ["facts.json"]  # nothing is left behind
+
+
+def test_a_mistake_that_no_seed_was_begun_with_can_be_mended(cli: Callable[..., Any], tmp_path: Path) -> None:
+    source, out = tmp_path / "small.yaml", tmp_path / "out"
+    write_suite(source, entry(seeds=1, overrides={"env.id": "CartPole-v99"}))
+    failed = cli("benchmark", source, "--run-dir", out)
+    assert failed.code == 1
+    assert "[1/1] FAILED dqn/cartpole, seed 0: " in failed.err  # said when it happens
+    write_suite(source, entry(seeds=1))
+    refused = cli("benchmark", source, "--run-dir", out)
+    assert refused.code == 2
+    assert "delete its config.yaml, with which no seed was begun" in refused.err
+    (out / "dqn-cartpole" / "config.yaml").unlink()
+    assert cli("benchmark", source, "--run-dir", out).code == 0
+
+
+def test_the_worst_seed_of_a_bar_that_must_not_be_reached_is_the_highest(tmp_path: Path) -> None:
+    suite = load_suite(
+        write_suite(tmp_path / "s.yaml", entry(below=50, score="worst"), entry(name="x", bar=1))
+    )
+    assert [suite.entries[0].below_score((10.0, 60.0, 30.0)), suite.entries[0].score((10.0, 60.0))] == [
+        60.0,
+        10.0,
+    ]
+    assert suite.entries[1].below_score((10.0, 60.0, 30.0)) == pytest.approx(100 / 3)
+
+
+def test_a_config_may_lie_beside_its_suite(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(dump_yaml(load_config("dqn/cartpole", {**TINY, "seed": 7})))
+    suite = load_suite(write_suite(tmp_path / "suite.yaml", {"config": "mine.yaml"}))
+    assert (suite.entries[0].name, suite.entries[0].experiment.seed) == ("mine", 7)
 
 
 def test_two_benchmarks_do_not_share_a_folder(tmp_path: Path) -> None:
@@ -287,7 +322,7 @@ def test_a_run_that_should_fail_can_fail_to(tmp_path: Path, below: float, reache
     suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1, below=below)))
     (result,) = Benchmark(suite, folder=tmp_path / "out").run(console=False).entries
     assert result.reached is reached
-    assert f"bar below {below:g} {'reached' if reached else 'MISSED'}" in result.line
+    assert f"bar below {below:g} {'held' if reached else 'EXCEEDED'}" in result.line
     assert "1 seed, too few for an interval" in result.line
 
 
@@ -364,6 +399,15 @@ def _runs(pid: int) -> bool:
             "summary: x\nentries:\n  - config: dqn/cartpole\n  - config: dqn/cartpole\n",
             "entries: 'dqn/cartpole' stands twice",
         ),
+        (
+            "summary: x\nentries:\n  - {config: dqn/cartpole, bar: 10, below: 5}\n",
+            "entries.0: bar: 10 is not under below: 5",
+        ),
+        (
+            "summary: x\nentries:\n  - {config: dqn/cartpole, steps: 5, overrides: {total_timesteps: 9}}\n",
+            "entries.0: steps: stands beside an override",
+        ),
+        ("algo: dqn\nenv: {id: CartPole-v1}\n", "this is a config, not a suite"),
         ("- a\n", "should be a mapping"),
         ("summary: [\n", "not valid YAML"),
     ],

@@ -82,6 +82,30 @@ def test_every_two_are_compared_and_more_pairs_need_more_proof(tmp_path: Path) -
     assert pairs["a", "d"].p_value == pytest.approx(6 * 2 / 252)
     assert pairs["a", "d"].better == "d"
     assert pairs["a", "b"].better is None
+    assert compare(folders).notes == ["p is adjusted for 6 pairs"]
+
+
+def test_pairs_that_can_never_be_told_apart_need_no_more_proof_of_others(tmp_path: Path) -> None:
+    folders = {"low": put_seeds(tmp_path / "low", LOW), "high": put_seeds(tmp_path / "high", HIGH)}
+    folders |= {name: put_seeds(tmp_path / name, LOW[:2]) for name in ("few", "fewer")}
+    comparison = compare(folders)
+    pairs = {(pair.first, pair.second): pair for pair in comparison.pairs}
+    assert pairs["low", "high"].p_value == pytest.approx(2 / 252)
+    assert pairs["low", "high"].better == "high"
+    assert not any(pair.possible for names, pair in pairs.items() if names != ("low", "high"))
+    assert comparison.notes == []
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = put_seeds(tmp_path / "a", LOW)
+    put_seeds(tmp_path / "b", HIGH)
+
+    def refuse(run: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(run))
+
+    monkeypatch.setattr("rl_training.experiment.comparison.read_result", refuse)
+    with pytest.raises(ConfigError, match=r"a/seed-0: Permission denied$"):
+        compare({"a": folder, "b": tmp_path / "b"})
 
 
 def test_single_runs_unfinished_seeds_and_unequal_effort_are_said(tmp_path: Path) -> None:

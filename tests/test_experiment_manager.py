@@ -153,7 +153,7 @@ def test_another_config_is_refused_before_anything_is_written(tmp_path: Path, ke
     other = ExperimentManager(load_config("dqn/cartpole", {**TINY, key: value}), seeds=2, folder=tmp_path)
     with pytest.raises(ConfigError) as refused:
         other.run(console=False)
-    reason = f"is of another experiment: {key} differs; choose another folder"
+    reason = f"is of another experiment: {key} differs; choose another folder with --run-dir"
     assert str(refused.value) == f"{tmp_path / 'seed-0'}: {reason}"
     assert [path.name for path in tmp_path.iterdir()] == ["seed-0"]
     own = tmp_path / "own"

@@ -32,14 +32,23 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--ours", type=Path, default=Path(sys.executable), help="our interpreter")
     parser.add_argument("--only", nargs="+", choices=[*GROUPS, *SECTIONS], help="default: everything")
-    parser.add_argument("--turns", type=int, help="turns of each side (default 15, quick 3)")
-    parser.add_argument("--seeds", type=int, help="seeds of each run that learns (default 3, quick 1)")
+    parser.add_argument("--turns", type=positive, help="turns of each side (default 15, quick 3)")
+    parser.add_argument("--seeds", type=positive, help="seeds of each run that learns (default 3, quick 1)")
     parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see whether everything works")
     args = parser.parse_args()
-    if not args.peers.exists():
-        parser.error(f"--peers: {args.peers} does not exist; 'make bench-peers' installs it")
+    for name, python in (("--peers", args.peers), ("--ours", args.ours)):
+        if not python.exists():
+            parser.error(f"{name}: {python} does not exist; 'make bench-peers' installs it")
+        if not (python.is_file() and os.access(python, os.X_OK)):
+            parser.error(f"{name}: {python} is no interpreter")
     return args
+
+
+def positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def main() -> int:
@@ -47,6 +56,10 @@ def main() -> int:
     out: Path = args.out or Path("runs/peers") / datetime.now().strftime("%Y%m%d-%H%M%S")
     if (out / "results.json").exists():
         raise SystemExit(f"error: --out: {out} holds results already")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"error: --out: {out}: {error.strerror}") from None
     report = Report(out.absolute(), load_before=os.getloadavg()[0])
     context = Context(
         # Not resolved: the interpreter of a virtual environment is a link, and knows it by its own place.
@@ -68,4 +81,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("stopped; what was finished is in --out", file=sys.stderr)
+        sys.exit(130)

@@ -65,14 +65,16 @@ class EntryResult:
     iqm: float | None = None
     interval: tuple[float, float] | None = None
     score: float | None = None
+    """What is held against ``bar``; ``below_score`` against ``below``."""
+    below_score: float | None = None
 
     @property
     def reached(self) -> bool:
         """Whether every seed ran, and the score is what it should be."""
-        if self.score is None or self.errors:
+        if self.score is None or self.below_score is None or self.errors:
             return False
         return (self.bar is None or self.score >= self.bar) and (
-            self.below is None or self.score < self.below
+            self.below is None or self.below_score < self.below
         )
 
     @property
@@ -88,6 +90,8 @@ class EntryResult:
         """What became of it, in a word."""
         if self.errors:
             return "FAILED"
+        if self.bar is None and self.below is not None:
+            return "held" if self.reached else "EXCEEDED"
         return ("reached" if self.reached else "MISSED") if self.aim else ""
 
     @property
@@ -158,7 +162,13 @@ class Benchmark:
         there = sum(map(len, paths.values())) - len(jobs)
         with SuiteProgress(paths, steps, there, console) as progress:
             failures = run_jobs(
-                jobs, self.at_once, guard, on_done=progress.done, on_tick=progress.tick, keep_going=True
+                jobs,
+                self.at_once,
+                guard,
+                on_done=progress.done,
+                on_failed=progress.failed,
+                on_tick=progress.tick,
+                keep_going=True,
             )
         if guard.received is not None:
             name = signal.Signals(guard.received).name
@@ -289,12 +299,20 @@ def card(result: BenchmarkResult) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
         *(_row(entry) for entry in result.entries),
         "",
+        *(_what(entry) for entry in result.entries),
+        "",
     ]
     for entry in result.entries:
         if entry.scores and not entry.errors:
             lines += [f"![{entry.name}]({entry.name.replace('/', '-')}/curve.png)", ""]
     lines += [f"Repeat: `rl-training benchmark {result.source}`", ""]
     return "\n".join(lines)
+
+
+def _what(entry: EntryResult) -> str:
+    changed = ", ".join(f"`{key}={json.dumps(value)}`" for key, value in entry.overrides.items())
+    own = f", with {changed}" if changed else ""
+    return f"- `{entry.name}`: `{entry.algo}` on `{entry.env}`, config `{entry.config}`{own}"
 
 
 def _row(entry: EntryResult) -> str:
@@ -306,7 +324,7 @@ def _row(entry: EntryResult) -> str:
         )
     mean = "" if entry.iqm is None else f"{entry.iqm:.1f}"
     interval = "" if entry.interval is None else "{:.1f} to {:.1f}".format(*entry.interval)
-    verdict = entry.verdict if entry.verdict in ("", "reached") else f"**{entry.verdict.lower()}**"
+    verdict = entry.verdict if entry.verdict in ("", "reached", "held") else f"**{entry.verdict.lower()}**"
     seconds = f"{statistics.median(entry.seconds):.0f}" if entry.seconds else ""
     return (
         f"{left} {scores} | {mean} | {interval} | {entry.aim or 'none'} | {verdict} "
@@ -341,6 +359,7 @@ def _result(entry: Entry, manager: ExperimentManager, errors: tuple[str, ...]) -
         iqm=iqm(scores) if scores else None,
         interval=seeds_interval(scores),
         score=entry.score(scores) if scores else None,
+        below_score=entry.below_score(scores) if scores else None,
     )
 
 

@@ -65,7 +65,7 @@ class Pair:
     probability: float
     interval: tuple[float, float]
     p_value: float
-    """Adjusted for the number of pairs looked at."""
+    """Adjusted for the number of pairs that can be told apart at all, after Holm."""
     possible: bool
     """Whether there are seeds enough, by the rule of this package, for anything to be called better."""
     lead: float
@@ -102,7 +102,9 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """What a reader of the numbers has to know besides."""
-        notes = [
+        decidable = sum(pair.possible for pair in self.pairs)
+        notes = [f"p is adjusted for {decidable} pairs"] if decidable > 1 else []
+        notes += [
             f"{result.name}: left out as not finished: {', '.join(result.unfinished)}"
             for result in self.results
             if result.unfinished
@@ -205,6 +207,13 @@ def _split(word: str) -> tuple[str, Path]:
 
 def read_results(name: str, folder: Path) -> Result:
     """Return what a folder holds: one run, or several seeds in folders ``seed-N``."""
+    try:
+        return _read_results(name, folder)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or folder}: {error.strerror}") from None
+
+
+def _read_results(name: str, folder: Path) -> Result:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     seeds = sorted(folder.glob("seed-*"), key=lambda path: (len(path.name), path.name))
@@ -255,18 +264,20 @@ def _nothing_in(folder: Path) -> str:
 
 def _pairs(results: Sequence[Result]) -> tuple[Pair, ...]:
     both = list(itertools.combinations(results, 2))
-    adjusted = holm([rank_test(a.scores, b.scores) for a, b in both])
+    possible = [min(len(a.scores), len(b.scores)) >= MIN_SEEDS for a, b in both]
+    p_values = [rank_test(a.scores, b.scores) for a, b in both]
+    adjusted = iter(holm([p for p, can in zip(p_values, possible, strict=True) if can]))
     return tuple(
         Pair(
             a.name,
             b.name,
             probability_of_improvement(a.scores, b.scores),
             improvement_interval(a.scores, b.scores),
-            p_value,
-            min(len(a.scores), len(b.scores)) >= MIN_SEEDS,
+            next(adjusted) if can else p_value,
+            can,
             a.iqm - b.iqm,
         )
-        for (a, b), p_value in zip(both, adjusted, strict=True)
+        for (a, b), p_value, can in zip(both, p_values, possible, strict=True)
     )
 
 

@@ -114,8 +114,10 @@ class ExperimentManager:
         there = held.model_dump(mode="json")
         changed = changed_keys({**there, "total_timesteps": total} if self._extend else there, wanted)
         if changed:
+            begun = path != self.folder or any(path.glob("seed-*"))
+            way = "" if begun else "delete its config.yaml, with which no seed was begun, or "
             raise ConfigError(
-                f"{path}: is of another experiment: {changed[0]} differs; choose another folder"
+                f"{path}: is of another experiment: {changed[0]} differs; {way}choose another folder with --run-dir"
             )
         made = [parse_step_name(path.name) or (0, 0) for path in list_checkpoints(path / "checkpoints")]
         # Environments that come in a batch may overshoot the budget by less than one step of all of them.

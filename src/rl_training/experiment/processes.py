@@ -49,6 +49,7 @@ def run_jobs(
     guard: SignalGuard,
     *,
     on_done: Callable[[Job], None],
+    on_failed: Callable[[JobFailed], None] | None = None,
     on_tick: Callable[[], None] | None = None,
     keep_going: bool = False,
 ) -> dict[Any, JobFailed]:
@@ -78,6 +79,8 @@ def run_jobs(
                     on_done(job)
                     continue
                 failures[job.key] = JobFailed(job, child.returncode, errors)
+                if on_failed is not None and guard.received is None:
+                    on_failed(failures[job.key])
                 if not keep_going:
                     waiting.clear()
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.experiment.processes import Job
+from rl_training.experiment.processes import Job, JobFailed
 from rl_training.experiment.results import read_result
 from rl_training.runtime.console import notice
 
@@ -38,7 +38,7 @@ class SuiteProgress:
     def __enter__(self) -> SuiteProgress:
         if self._console:
             held = f", {self._done} of them there already" if self._done else ""
-            notice(f"{self._runs} runs{held}")
+            notice(f"{self._runs} run{'s' if self._runs != 1 else ''}{held}")
         if self._console and sys.stderr.isatty():
             self._open_bars()
         return self
@@ -58,6 +58,12 @@ class SuiteProgress:
             self._say(
                 f"[{self._done}/{self._runs}] {name} seed {seed}: {result.mean:.2f}, {result.seconds:.0f} s"
             )
+
+    def failed(self, error: JobFailed) -> None:
+        """Tell that a run has ended with an error."""
+        self._done += 1
+        if self._console:
+            self._say(f"[{self._done}/{self._runs}] FAILED {error}")
 
     def tick(self) -> None:
         """Look at the logs, now and then."""

@@ -34,7 +34,7 @@ class EntryConfig(Model):
     """One line of a suite: a config, its seeds and its bar."""
 
     config: str
-    """A packaged name or a YAML file, seen from where the command is called."""
+    """A packaged name or a YAML file, seen from where the command is called, or else from where the suite lies."""
     name: Annotated[str, AfterValidator(_checked_name)] | None = None
     """What the results are called; by default the name of the config."""
     seeds: Count = 5
@@ -80,6 +80,10 @@ class Entry:
         """Return what is held against the bar."""
         return iqm(scores) if self.plan.score == "iqm" else min(scores)
 
+    def below_score(self, scores: tuple[float, ...]) -> float:
+        """Return what is held against the bar that must not be reached: there, the worst seed is the highest."""
+        return iqm(scores) if self.plan.score == "iqm" else max(scores)
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -95,13 +99,17 @@ def load_suite(source: str | Path) -> Suite:
     """Return the suite of a file or of a packaged name; every problem in it is a one-line ``ConfigError``."""
     path = find_packaged(source, packaged_suites(), "suite")
     data = read_mapping(path)
-    check_depth(data)
-    plan = validate(SuiteConfig, data)
-    entries = tuple(_entry(number, entry) for number, entry in enumerate(plan.entries))
-    folders = [entry.folder for entry in entries]
-    for entry in entries:
-        if folders.count(entry.folder) > 1:
-            raise ConfigError(f"entries: '{entry.name}' stands twice; give one of them another name")
+    try:
+        check_depth(data)
+        plan = validate(SuiteConfig, data)
+        entries = tuple(_entry(number, entry, path) for number, entry in enumerate(plan.entries))
+        folders = [entry.folder for entry in entries]
+        for entry in entries:
+            if folders.count(entry.folder) > 1:
+                raise ConfigError(f"entries: '{entry.name}' stands twice; give one of them another name")
+    except ConfigError as error:
+        hint = "; this is a config, not a suite" if "algo" in data and "entries" not in data else ""
+        raise ConfigError(f"{path.name}: {error}{hint}") from None
     return Suite(path.stem, str(source), plan.summary, entries)
 
 
@@ -111,10 +119,16 @@ def config_digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _entry(number: int, plan: EntryConfig) -> Entry:
+def _entry(number: int, plan: EntryConfig, source: Path) -> Entry:
     try:
+        if plan.bar is not None and plan.below is not None and plan.bar >= plan.below:
+            raise ConfigError(f"bar: {plan.bar:g} is not under below: {plan.below:g}, so that nothing passes")
+        if plan.steps is not None and "total_timesteps" in plan.overrides:
+            raise ConfigError("steps: stands beside an override of total_timesteps; give one of them")
         steps = {} if plan.steps is None else {"total_timesteps": plan.steps}
-        experiment = load_config(plan.config, {**plan.overrides, **steps})
+        beside = source.parent / plan.config
+        found = beside if beside.is_file() and not Path(plan.config).is_file() else plan.config
+        experiment = load_config(found, {**plan.overrides, **steps})
         if not experiment.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to score")
     except ConfigError as error:

@@ -47,7 +47,8 @@ def start(
     """Train from scratch in a new run folder."""
     path = run_dir if run_dir is not None else new_run_path(config)
     if _is_used(path):
-        RunFolder(path).close()  # a run that is still going is refused as such
+        if (path / "run.lock").exists():
+            RunFolder(path).close()  # a run that is still going is refused as such
         raise _used(path)
     # The run before its folder: it may refuse, and then there is none yet.
     with (
@@ -199,6 +200,8 @@ def evaluate_policy(
     env: EnvFactory | None = None,
 ) -> Evaluation:
     """Play evaluation episodes; by default the same ones as at the end of training."""
+    if episodes < 1:
+        raise ConfigError(f"episodes: {episodes}; at least one has to be played")
     options = _evaluation_options(config, seed)
     return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env)
 
@@ -235,6 +238,8 @@ def _is_used(path: Path) -> bool:
 
 
 def _used(path: Path) -> ConfigError:
+    if not (path / "run.lock").exists():
+        return ConfigError(f"{path}: holds several runs, or none of this package; choose another folder")
     return ConfigError(
         f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
     )
