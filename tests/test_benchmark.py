@@ -298,6 +298,11 @@ def test_a_config_may_lie_beside_its_suite(tmp_path: Path) -> None:
     assert (suite.entries[0].name, suite.entries[0].experiment.seed) == ("mine", 7)
 
 
+def test_steps_take_the_place_of_the_configs(tmp_path: Path) -> None:
+    suite = load_suite(write_suite(tmp_path / "suite.yaml", {"config": "dqn/cartpole", "steps": "2k"}))
+    assert suite.entries[0].experiment.total_timesteps == 2_000
+
+
 def test_two_benchmarks_do_not_share_a_folder(tmp_path: Path) -> None:
     suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
     benchmark = Benchmark(suite, folder=tmp_path / "out")
