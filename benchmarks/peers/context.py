@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,11 @@ class Context:
     seeds: int
     quick: bool
     report: Report
+    sides: tuple[str, ...] = tuple(TITLES)
+
+    def among(self, sides: Sequence[str]) -> list[str]:
+        """Return those of a section's sides that take part."""
+        return [side for side in sides if side in self.sides]
 
     def start(self, side: str, name: str) -> Worker:
         """Start the worker of a side; its stderr goes to a log of that name."""

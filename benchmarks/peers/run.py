@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 import jobs
-from context import Context
+from context import TITLES, Context
 from report import Report
 from sections import SECTIONS
 
@@ -32,6 +32,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--ours", type=Path, default=Path(sys.executable), help="our interpreter")
     parser.add_argument("--only", nargs="+", choices=[*GROUPS, *SECTIONS], help="default: everything")
+    parser.add_argument("--sides", nargs="+", choices=list(TITLES), default=list(TITLES), help="default: all")
     parser.add_argument("--turns", type=positive, help="turns of each side (default 15, quick 3)")
     parser.add_argument("--seeds", type=positive, help="seeds of each run that learns (default 3, quick 1)")
     parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
@@ -70,6 +71,7 @@ def main() -> int:
         seeds=args.seeds or (1 if args.quick else 3),
         quick=args.quick,
         report=report,
+        sides=tuple(args.sides),
     )
     wanted = {name for word in args.only or SECTIONS for name in GROUPS.get(word, [word])}
     for name, section in SECTIONS.items():

@@ -27,7 +27,7 @@ def speed(name: str) -> Callable[[Context], Section]:
     contest = jobs.CONTESTS[name]
 
     def section(context: Context) -> Section:
-        entrants = [Entrant(side, side, contest.job) for side in contest.sides]
+        entrants = [Entrant(side, side, contest.job) for side in context.among(contest.sides)]
         times = take_turns(context, name, entrants, turn=contest.turn, warm_up=jobs.WARM_UP)
         columns = (
             "side",
@@ -93,7 +93,7 @@ def time_to_bar(context: Context) -> Section:
     every, episodes, bar = jobs.BAR_EVERY, jobs.BAR_EPISODES, jobs.BAR
     total = 2 * every if context.quick else jobs.BAR_STEPS
     request = {"mode": "time-to-bar", "every": every, "episodes": episodes, "bar": bar, "total": total}
-    results: dict[str, list[dict[str, Any]]] = {"ours": [], "sb3": []}
+    results: dict[str, list[dict[str, Any]]] = {side: [] for side in context.among(["ours", "sb3"])}
     for seed in range(context.seeds):
         for side, runs in results.items():
             begin = time.perf_counter()
@@ -154,6 +154,8 @@ def memory(context: Context) -> Section:
     table = Section("Memory", ("replay", "side", "peak MiB", "of which imports", "updates"))
     table.data = []
     for replay, side, title, request in cases:
+        if side not in context.sides:
+            continue
         try:
             with context.start(side, f"memory-{request['mode']}-{side}") as worker:
                 answer = worker.ask(**request)
@@ -168,10 +170,10 @@ def memory(context: Context) -> Section:
 
 def curves(name: str) -> Callable[[Context], Section]:
     """Return the section of the learning curves of one contest's job, two processes at a time."""
-    contest, (total, sides) = jobs.CONTESTS[name], jobs.CURVES[name]
+    contest, (total, everybody) = jobs.CONTESTS[name], jobs.CURVES[name]
 
     def section(context: Context) -> Section:
-        scale = 10 if context.quick else 1
+        sides, scale = context.among(everybody), 10 if context.quick else 1
         every, steps = jobs.CURVE_EVERY // scale, total // scale
         folders = {side: context.out / "curves" / name / side for side in sides}
 
