@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +20,21 @@ from rl_training.experiment.configs import load_config
 
 PEERS = Path(__file__).parent.parent / "benchmarks" / "peers"
 INSTALLED = [name for name in ("stable_baselines3", "sbx", "tianshou") if importlib.util.find_spec(name)]
+
+
+class Told:
+    """A worker whose answers are made up."""
+
+    def __init__(self, side: str, answer: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+        self._side, self._answer = side, answer
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        return self._answer(self._side, request)
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -82,28 +99,19 @@ def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch:
     from context import Context
     from report import Report
 
-    class Told:
-        """A worker that writes the results of a run at once: the first side's seeds end above all others'."""
+    def write(side: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Write the results of a run at once: the first side's seeds end above all others'."""
+        folder, seed = Path(request["folder"]), request["seed"]
+        folder.mkdir(parents=True)
+        score = seed + (100.0 if side == "ours" else 0.0)
+        rows = [{"step": step, "eval/mean_reward": score} for step in (1, 2)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        evaluation = {"mean": score, "std": 0.0, "returns": [score], "lengths": [1]}
+        result = {"steps": 2, "updates": 1, "seconds": 1.0, "evaluation": evaluation}
+        (folder / "result.json").write_text(json.dumps(result))
+        return {"done": True}
 
-        def __init__(self, side: str) -> None:
-            self.side = side
-
-        def __enter__(self) -> Told:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def ask(self, **request: object) -> None:
-            folder, seed = Path(str(request["folder"])), int(str(request["seed"]))
-            folder.mkdir(parents=True)
-            score = seed + (100.0 if self.side == "ours" else 0.0)
-            rows = [{"step": step, "eval/mean_reward": score} for step in (1, 2)]
-            (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            evaluation = {"mean": score, "std": 0.0, "returns": [score], "lengths": [1]}
-            result = {"steps": 2, "updates": 1, "seconds": 1.0, "evaluation": evaluation}
-            (folder / "result.json").write_text(json.dumps(result))
-
-    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side))
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side, write))
     nobody = Path("python")
     report = Report(tmp_path, load_before=0.0)
     context = Context(nobody, nobody, tmp_path, turns=1, seeds=5, quick=True, report=report)
@@ -203,20 +211,10 @@ def test_those_that_do_not_get_there_count_as_slower_than_all_others(
 
     reached = {"ours": (True, True, False), "sb3": (True, False, False)}
 
-    class Told:
-        def __init__(self, side: str) -> None:
-            self.side = side
+    def answer(side: str, request: dict[str, Any]) -> dict[str, Any]:
+        return {"reached": reached[side][request["seed"]], "steps": 2_500, "best": 100.0}
 
-        def __enter__(self) -> Told:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        def ask(self, **request: object) -> dict[str, object]:
-            seed = int(str(request["seed"]))
-            return {"reached": reached[self.side][seed], "steps": 2_500, "best": 100.0}
-
-    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side))
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side, answer))
     context = Context(tmp_path, tmp_path, tmp_path, 1, 3, True, Report(tmp_path, 0.0))
     ours, sb3 = sections.SECTIONS["bar"](context).rows
     assert ours[:2] == ["rl_training", "2 of 3"]
