@@ -18,8 +18,8 @@ from report import Section, mib
 from turns import Entrant, Times, ratios, take_turns
 from worker import WorkerDied
 
-from rl_training.experiment.comparison import MIN_SEEDS, Pair, compare
-from rl_training.statistics import holm, improvement_interval, iqm, probability_of_improvement, rank_test
+from rl_training.experiment.comparison import compare, judge
+from rl_training.statistics import iqm
 
 
 def speed(name: str) -> Callable[[Context], Section]:
@@ -240,19 +240,7 @@ def _against_us(scores: dict[str, list[float]]) -> list[str]:
     ours = scores.pop(TITLES["ours"], None)
     if ours is None:
         return []
-    p_values = holm([rank_test(ours, theirs) for theirs in scores.values()])  # of those that are printed
-    pairs = [
-        Pair(
-            TITLES["ours"],
-            name,
-            probability_of_improvement(ours, theirs),
-            improvement_interval(ours, theirs),
-            p_value,
-            min(len(ours), len(theirs)) >= MIN_SEEDS,
-            iqm(ours) - iqm(theirs),
-        )
-        for (name, theirs), p_value in zip(scores.items(), p_values, strict=True)
-    ]
+    pairs = judge([((TITLES["ours"], ours), theirs) for theirs in scores.items()])
     return [
         f"ours above {p.second} in {p.probability:.2f} of all pairs of seeds "
         f"({p.interval[0]:.2f} to {p.interval[1]:.2f}); {p.verdict}."

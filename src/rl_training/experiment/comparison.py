@@ -25,6 +25,8 @@ from rl_training.statistics import (
 
 LEVEL = 0.05
 """A difference counts if chance alone would show one as large less often than this."""
+Named = tuple[str, Sequence[float]]
+"""A name and the scores of its seeds."""
 MIN_SEEDS = 5
 """Fewer often lie all on one side of the others by chance, however many others there are."""
 
@@ -183,7 +185,8 @@ def compare(folders: Mapping[str, Path]) -> Comparison:
         raise ConfigError(
             f"compare: {first} is of {one} and {second} of {other}: their scores mean nothing together"
         )
-    return Comparison(results, _pairs(results))
+    named = [(result.name, result.scores) for result in results]
+    return Comparison(results, judge(list(itertools.combinations(named, 2))))
 
 
 def name_folders(words: Sequence[str]) -> dict[str, Path]:
@@ -262,22 +265,22 @@ def _nothing_in(folder: Path) -> str:
     return f"{folder}: holds no finished run"
 
 
-def _pairs(results: Sequence[Result]) -> tuple[Pair, ...]:
-    both = list(itertools.combinations(results, 2))
-    possible = [min(len(a.scores), len(b.scores)) >= MIN_SEEDS for a, b in both]
-    p_values = [rank_test(a.scores, b.scores) for a, b in both]
+def judge(contests: Sequence[tuple[Named, Named]]) -> tuple[Pair, ...]:
+    """Hold two named lists of scores against each other, for each contest; p is adjusted for all that can be told."""
+    possible = [min(len(a), len(b)) >= MIN_SEEDS for (_, a), (_, b) in contests]
+    p_values = [rank_test(a, b) for (_, a), (_, b) in contests]
     adjusted = iter(holm([p for p, can in zip(p_values, possible, strict=True) if can]))
     return tuple(
         Pair(
-            a.name,
-            b.name,
-            probability_of_improvement(a.scores, b.scores),
-            improvement_interval(a.scores, b.scores),
+            first,
+            second,
+            probability_of_improvement(a, b),
+            improvement_interval(a, b),
             next(adjusted) if can else p_value,
             can,
-            a.iqm - b.iqm,
+            iqm(a) - iqm(b),
         )
-        for (a, b), p_value, can in zip(both, p_values, possible, strict=True)
+        for ((first, a), (second, b)), p_value, can in zip(contests, p_values, possible, strict=True)
     )
 
 
