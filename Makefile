@@ -4,12 +4,13 @@ BIN    := $(VENV)/bin
 PEERS  := .venv-peers
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test test-slow check bench bench-peers clean
+.PHONY: help train test test-slow check generated bench bench-peers clean
 
 help:
 	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
 	@echo "make test    install what tests need and run the suite"
 	@echo "make check   ruff and mypy"
+	@echo "make generated  write what follows from the declarations of the algorithms"
 	@echo "make bench   speed, memory and learning against the peers, on this machine; up to an hour"
 
 train: $(VENV)/installed
@@ -25,6 +26,9 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+generated: $(VENV)/installed
+	$(BIN)/python tools/generate.py
 
 bench: $(VENV)/installed-bench $(PEERS)/installed
 	$(BIN)/python benchmarks/replay_speed.py
@@ -46,8 +50,10 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
+# With an example of somebody else's algorithms, which pass the same tests as those of the package.
+$(VENV)/installed-dev: $(VENV)/installed tests/example_package/pyproject.toml
 	$(PIP) --editable ".[dev]"
+	$(PIP) --editable tests/example_package
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed

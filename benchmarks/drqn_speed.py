@@ -23,8 +23,8 @@ from time import process_time
 import torch
 from torch import nn
 
+from rl_training.algorithms.declared.drqn import DRQNConfig
 from rl_training.algorithms.drqn import DRQN
-from rl_training.config import DRQNConfig
 from rl_training.data import SequenceBatch
 from rl_training.experiment.configs import load_config
 from rl_training.models.recurrent import LSTMQNetwork

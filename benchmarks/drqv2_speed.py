@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from plain_drqv2 import PlainDrQv2, as_plain
 
+from rl_training.algorithms.declared.drqv2 import DrQv2Config
 from rl_training.algorithms.drqv2 import DrQv2
-from rl_training.config import DrQv2Config
 from rl_training.data import Batch
 from rl_training.models.cnn import DrQv2Network
 from rl_training.runtime.allocation import keep_freed_memory

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from children import Child
+from helpers.children import Child
 from rl_training.runtime import allocation
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")

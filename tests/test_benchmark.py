@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from children import command, wait_for
+from helpers.children import command, wait_for
 from rl_training.config.loading import dump_yaml
 from rl_training.errors import ConfigError, RunLockedError
 from rl_training.experiment import registry
-from rl_training.experiment.benchmark import Benchmark, card, machine_facts, source_digest
+from rl_training.experiment.benchmark import Benchmark
+from rl_training.experiment.card import card
 from rl_training.experiment.configs import load_config, packaged_suites
+from rl_training.experiment.machine import machine_facts, source_digest
 from rl_training.experiment.progress import SuiteProgress, last_step
 from rl_training.experiment.suites import config_digest, load_suite
 from rl_training.statistics import bootstrap_interval, iqm
@@ -202,7 +205,7 @@ def test_code_that_changes_while_a_suite_runs_is_noticed(
 ) -> None:
     suite = load_suite(write_suite(tmp_path / "small.yaml", entry(seeds=1)))
     digests = iter(["before", "after"])
-    monkeypatch.setattr("rl_training.experiment.benchmark.source_digest", lambda: next(digests))
+    monkeypatch.setattr("rl_training.experiment.machine.source_digest", lambda: next(digests))
     with pytest.raises(ConfigError, match="was changed while this ran"):
         Benchmark(suite, folder=tmp_path / "out").run(console=False)
     assert not (tmp_path / "out" / "results.json").exists()
@@ -225,10 +228,18 @@ def test_the_source_is_known_by_every_file_of_code(tmp_path: Path) -> None:
 
 
 def test_as_many_runs_at_a_time_as_there_are_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_training.experiment.benchmark._cores", lambda: 6)
+    monkeypatch.setattr("rl_training.experiment.benchmark.cores", lambda: 6)
     one = load_suite(write_suite(tmp_path / "one.yaml", entry()))
     two = load_suite(write_suite(tmp_path / "two.yaml", entry(overrides={"threads": 2})))
     assert (Benchmark(one).at_once, Benchmark(two).at_once, Benchmark(one, at_once=2).at_once) == (6, 3, 2)
+
+
+def read_all(terminal: int) -> str:
+    """Return what was written to a terminal, which hands it out in portions."""
+    portions = []
+    while select.select([terminal], [], [], 0.2)[0]:
+        portions.append(os.read(terminal, 65_536))
+    return b"".join(portions).decode()
 
 
 def test_a_terminal_shows_how_far_each_entry_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +256,7 @@ def test_a_terminal_shows_how_far_each_entry_is(tmp_path: Path, monkeypatch: pyt
             (tmp_path / "a1" / "metrics.jsonl").write_text('{"step": 100}\n')
             progress.tick()
         terminal.flush()
-        shown = os.read(master, 65_536).decode()
+        shown = read_all(master)
     os.close(master)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).replace("\r", "\n").splitlines()
     a, b = ([line for line in lines if line.startswith(f"{name} ")][-1] for name in "ab")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from q_learning_helpers import gradient_table, make_learner, random_batch, set_table
+from helpers.q_learning import gradient_table, make_learner, random_batch, set_table
 from rl_training.algorithms.c51 import OUTSIDE_SHARE, c51_loss, project
 from rl_training.data import Batch
 from rl_training.experiment import registry

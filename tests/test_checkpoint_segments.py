@@ -486,7 +486,7 @@ def test_the_saver_remembers_its_last_good_checkpoint(folder: Path, monkeypatch:
 
     def save(segments: int) -> Path | None:
         ring = Ring(segments)
-        path = saver.save(100 * segments, lambda: (ring.tree(), INFO), best=False)
+        path = saver.save(100 * segments, ring.tree(), INFO, best=False)
         asked.append(ring.asked)
         return path
 
@@ -521,7 +521,7 @@ def test_the_saver_hands_on_a_checkpoint_whose_hint_failed(
     asked = []
     for segments in (1, 2):
         ring = Ring(segments)
-        assert saver.save(100 * segments, lambda ring=ring: (ring.tree(), INFO), best=False)
+        assert saver.save(100 * segments, ring.tree(), INFO, best=False)
         asked.append(ring.asked)
     assert asked == [[0], [1]]
     assert capsys.readouterr().err.count("itself is saved") == 2

@@ -60,7 +60,7 @@ def test_an_agent_is_loaded_without_its_environment(
     import gymnasium as gym
 
     monkeypatch.setattr(gym, "make", lambda *a, **k: pytest.fail("an environment was made"))
-    policy, _ = load_policy(load_checkpoint(result.run_dir), registry.get)
+    policy, _ = load_policy(load_checkpoint(result.run_dir))
     assert policy.predict([0.0, 0.0, 0.0, 0.0])[0] in (0, 1)
 
 
@@ -93,7 +93,7 @@ def test_a_missing_part_is_an_error_not_a_default(result: TrainResult) -> None:
         del tree[section][part]
         damaged = type(checkpoint)(checkpoint.path, checkpoint.step, tree, checkpoint.info)
         with pytest.raises(CheckpointError):
-            load_policy(damaged, registry.get)
+            load_policy(damaged)
 
 
 def test_a_native_env_that_returns_nan_is_caught_before_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:

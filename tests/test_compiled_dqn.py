@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from q_learning_helpers import make_learner, random_batch, random_masks, weights_of
+from helpers.q_learning import make_learner, random_batch, random_masks, weights_of
 from rl_training import native
 from rl_training.algorithms import DQN, dqn_loss
 from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS
-from rl_training.config import DQNConfig
+from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.errors import NonFiniteError
 from rl_training.models import MLPQNetwork
 

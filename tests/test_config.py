@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 import rl_training
-from rl_training.config.loading import build_config, dump_yaml, parse_yaml
+from rl_training.algorithms.catalogue import experiment
+from rl_training.config.loading import dump_yaml, parse_yaml
 from rl_training.errors import ConfigError
 from rl_training.experiment.configs import load_config, packaged_configs
-from rl_training.experiment.registry import config_class
 
 CARTPOLE = packaged_configs()["dqn/cartpole"].read_text()
 COMPLETE: dict[str, Any] = yaml.safe_load(dump_yaml(load_config("dqn/cartpole")))
@@ -316,7 +316,7 @@ def test_forms_of_a_fraction(text: str) -> None:
 @pytest.mark.parametrize("name", packaged_configs())
 def test_packaged_configs_build_and_come_back_from_yaml_as_they_were(name: str) -> None:
     config = load_config(name)
-    assert build_config(parse_yaml(dump_yaml(config), "dump"), config_class) == config
+    assert experiment(parse_yaml(dump_yaml(config), "dump")) == config
 
 
 def test_unusual_values_come_back_from_yaml_as_they_were() -> None:
@@ -329,7 +329,7 @@ def test_unusual_values_come_back_from_yaml_as_they_were() -> None:
         "seed=9223372036854775807",
     ]
     config = load_config("dqn/cartpole", overrides)
-    assert build_config(parse_yaml(dump_yaml(config), "dump"), config_class) == config
+    assert experiment(parse_yaml(dump_yaml(config), "dump")) == config
     assert config.env.wrappers[0].id == "TimeAwareObservation"
     assert config.env.kwargs["text"] == "no"
     assert config.env.kwargs["number"] == 1e-7

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from helpers.trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
 from rl_training import load_config
 from rl_training.errors import ConfigError
 from rl_training.runtime.curves import read_metrics
 from rl_training.runtime.dqn_trainer import train_dqn
-from trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
 
 
 def test_train_dqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from q_learning_helpers import (
+from helpers.q_learning import (
     fill,
     make_learner,
     random_batch,
@@ -22,7 +22,7 @@ from q_learning_helpers import (
     whole_mdp,
 )
 from rl_training.algorithms import DQN, dqn_loss
-from rl_training.config import DQNConfig
+from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.data import Batch, NStepFolder, Transitions
 from rl_training.errors import CheckpointError, NonFiniteError
 from rl_training.models import MLPQNetwork

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
 from rl_training import load_config
 from rl_training.data import RecurrentReplayBuffer
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.runtime.checkpoint import read_checkpoint
 from rl_training.runtime.drqn_trainer import train_drqn
-from trainer_checks import SMALL, check_train_writes_checkpoint_and_metrics
 
 
 def test_train_drqn_writes_checkpoint_and_metrics(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from q_learning_helpers import make_learner, random_masks, weights_of
+from helpers.q_learning import make_learner, random_masks, weights_of
 from rl_training.algorithms.drqn import learned_steps, rescale, sequence_priorities, unscale
 from rl_training.data import RecurrentReplayBuffer, SequenceBatch, Transitions, carry_on
 from rl_training.models.recurrent import LSTMQNetwork

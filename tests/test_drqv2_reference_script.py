@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reference_scripts import run_script
+from helpers.reference_scripts import run_script
 
 
 def test_reference_script_trains_saves_plays_and_films(tmp_path: Path) -> None:

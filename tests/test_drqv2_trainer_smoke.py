@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from image_envs import FRAMES, Track
+from helpers.image_envs import FRAMES, Track
 from rl_training import DrQv2, load_config
 from rl_training.data.image_replay_buffer import segments_of
 from rl_training.errors import ConfigError
@@ -23,7 +23,7 @@ from rl_training.runtime.checkpoint import list_checkpoints, read_checkpoint
 from rl_training.runtime.curves import read_metrics
 from rl_training.runtime.drqv2_trainer import train_drqv2
 
-gym.register("test/Track-v0", "image_envs:Track")
+gym.register("test/Track-v0", "helpers.image_envs:Track")
 SMALL: dict[str, Any] = {
     "algo": "drqv2",
     "env": {"id": "test/Track-v0", "num_envs": 2, "wrappers": [FRAMES]},
@@ -87,9 +87,9 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
             {"env.id": "Pendulum-v1", "env.wrappers": []},
             r"not from observations of shape \(3,\); the wrapper",
         ),
-        ({"env.id": "image_envs:Numbers"}, "images of uint8, not of float32"),
-        ({"env.id": "image_envs:ChannelLast", "env.wrappers": []}, "look channel-last"),
-        ({"env.id": "image_envs:Free"}, "unbounded action space"),
+        ({"env.id": "helpers.image_envs:Numbers"}, "images of uint8, not of float32"),
+        ({"env.id": "helpers.image_envs:ChannelLast", "env.wrappers": []}, "look channel-last"),
+        ({"env.id": "helpers.image_envs:Free"}, "unbounded action space"),
         ({"env.id": "CartPole-v1", "env.wrappers": []}, "'drqv2' takes continuous actions, not discrete"),
         ({"network.normalize_obs": True}, "network.normalize_obs: images"),
         ({"network.layer_norm": True}, "network.layer_norm: not for DrQ-v2"),

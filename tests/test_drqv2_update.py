@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from rl_training.algorithms import DrQv2
 from rl_training.algorithms.augmentation import draw_shifts, shift_images
-from rl_training.config import DrQv2Config
+from rl_training.algorithms.declared.drqv2 import DrQv2Config
 from rl_training.data import Batch
 from rl_training.errors import CheckpointError, NonFiniteError
 from rl_training.models import DeterministicActor, DrQv2Encoder, DrQv2Network, SquashedGaussianActor, TwinQ

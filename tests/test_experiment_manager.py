@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from children import Child, command, wait_for
+from helpers.children import Child, command, wait_for
 from rl_training import ExperimentManager, load_config
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry

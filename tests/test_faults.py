@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from children import command, wait_for
+from helpers.children import command, wait_for
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.runtime.checkpoint import list_checkpoints, newest_checkpoint, read_hint
 from rl_training.runtime.folder import RunFolder
@@ -132,7 +132,7 @@ def test_a_run_that_opened_pygame_video_still_honours_signals(
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
     run = tmp_path / "run"
-    child = command(tmp_path, *train(run, ENDLESS, "env.id=faulty_envs:Rendering"))
+    child = command(tmp_path, *train(run, ENDLESS, "env.id=helpers.faulty_envs:Rendering"))
     wait_for(lambda: rows_logged(run) >= 1)
     child.send(signal.SIGTERM)
     assert child.wait(seconds=10.0) == 143
@@ -391,7 +391,12 @@ def first_seed(index: int, seed: int = 0) -> int:
 
 def faulty(fault: str, *overrides: str, when: int = 5) -> tuple[str, ...]:
     kwargs = {"fault": fault, "episode_seed": first_seed(1), "when": when}
-    return ("env.id=faulty_envs:Faulty", f"env.kwargs={json.dumps(kwargs)}", "env.num_envs=2", *overrides)
+    return (
+        "env.id=helpers.faulty_envs:Faulty",
+        f"env.kwargs={json.dumps(kwargs)}",
+        "env.num_envs=2",
+        *overrides,
+    )
 
 
 def check_env_error(cli: Cli, run: Path, words: tuple[str, ...], line: str) -> None:
@@ -471,7 +476,7 @@ def test_n_step_windows_of_lost_episodes_do_not_go_on(cli: Cli, tmp_path: Path) 
 def fails_in_evaluation(fault: str) -> tuple[str, ...]:
     seed = next(EpisodeSeeds(seed_sequence(0, "evaluation")))
     kwargs = {"fault": fault, "episode_seed": seed, "when": 3}
-    return ("env.id=faulty_envs:Faulty", f"env.kwargs={json.dumps(kwargs)}")
+    return ("env.id=helpers.faulty_envs:Faulty", f"env.kwargs={json.dumps(kwargs)}")
 
 
 def test_an_env_that_fails_in_evaluation_ends_the_run_with_a_sound_checkpoint(
@@ -522,7 +527,11 @@ def test_an_env_that_does_not_obey_its_seed_is_restarted_and_that_is_said(
     cli: Cli, tmp_path: Path, vectorization: str
 ) -> None:
     run = tmp_path / "run"
-    words = ("env.id=faulty_envs:Unrepeatable", f"env.vectorization={vectorization}", "env.num_envs=2")
+    words = (
+        "env.id=helpers.faulty_envs:Unrepeatable",
+        f"env.vectorization={vectorization}",
+        "env.num_envs=2",
+    )
     assert cli(*train(run, *words)).code == 0
     code, _, err = cli("resume", run, "total_timesteps=700")
     assert code == 0
@@ -534,7 +543,7 @@ def test_an_env_that_cannot_be_led_back_is_restarted(
     cli: Cli, tmp_path: Path, vectorization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    words = ("env.id=faulty_envs:Unsteady", f"env.vectorization={vectorization}", "env.num_envs=2")
+    words = ("env.id=helpers.faulty_envs:Unsteady", f"env.vectorization={vectorization}", "env.num_envs=2")
     assert cli(*train(run, *words)).code == 0
     journal = newest_checkpoint(run / "checkpoints")[0].tree["envs"]["journals"]["1"]
     assert len(journal["actions"])
@@ -549,7 +558,7 @@ def test_an_env_that_cannot_be_led_back_is_restarted(
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_finite_weights(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
-    code, out, err = cli(*train(run, "env.id=faulty_envs:Generous"))
+    code, out, err = cli(*train(run, "env.id=helpers.faulty_envs:Generous"))
     assert (code, out, err.count("\n")) == (4, "", 1)
     kept = newest_checkpoint(run / "checkpoints")[0]
     assert re.fullmatch(

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from q_learning_helpers import make_learner, random_batch
+from helpers.q_learning import make_learner, random_batch
 from rl_training.algorithms.qr_dqn import quantile_huber_loss
 from rl_training.data import Batch
 from rl_training.errors import ConfigError

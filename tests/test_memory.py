@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from helpers.trainer_checks import SMALL
 from rl_training import DQN, DRQN, R2D2, load_config
 from rl_training.algorithms.protocol import Decision
 from rl_training.config import EnvConfig, EvaluationConfig
@@ -24,7 +25,6 @@ from rl_training.runtime.evaluator import evaluate
 from rl_training.runtime.loop import train
 from rl_training.runtime.run import Run
 from rl_training.spaces import DiscreteActions
-from trainer_checks import SMALL
 
 ENV = "rl_training/CartPoleNoVelocity-v0"
 OVERRIDES = {**SMALL, "total_timesteps": 400, "evaluation.frequency": 0, "logging.tensorboard": False}

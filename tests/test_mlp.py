@@ -84,3 +84,41 @@ def test_dueling_centres_the_advantages() -> None:
     out = torch.tensor([[10.0, 1.0, 2.0, 6.0]])
     assert duel(out).tolist() == [[8.0, 9.0, 13.0]]
     assert torch.equal(duel(out + torch.tensor([0.0, 5.0, 5.0, 5.0])), duel(out))
+
+
+@pytest.mark.parametrize("activation", FUSED)
+def test_the_path_that_is_not_fused_can_be_differentiated_twice(activation: str) -> None:
+    torch.manual_seed(0)
+    mlp = MLP([3, 8, 2], activation, fused=False)
+    x = torch.randn(5, 3)
+
+    def curved(value: torch.Tensor) -> torch.Tensor:
+        return value.square().sum()
+
+    first = torch.autograd.grad(curved(mlp(x)), list(mlp.parameters()), create_graph=True)
+    vector = [torch.randn_like(p) for p in mlp.parameters()]
+    product = torch.autograd.grad(
+        sum((g * v).sum() for g, v in zip(first, vector, strict=True)), list(mlp.parameters())
+    )
+    # A central difference of the gradient along the vector, in double precision.
+    exact = mlp.double()
+    gradients = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            for p, v in zip(exact.parameters(), vector, strict=True):
+                p.add_(v.double(), alpha=sign * 1e-5)
+        gradients.append(torch.autograd.grad(curved(exact(x.double())), list(exact.parameters())))
+        with torch.no_grad():
+            for p, v in zip(exact.parameters(), vector, strict=True):
+                p.sub_(v.double(), alpha=sign * 1e-5)
+    for ours, above, below in zip(product, *gradients, strict=True):
+        torch.testing.assert_close(ours.double(), (above - below) / 2e-5, rtol=1e-3, atol=1e-4)
+
+
+def test_the_fused_path_refuses_a_second_derivative() -> None:
+    mlp = MLP([3, 8, 2])
+    (grad, *_) = torch.autograd.grad(
+        mlp(torch.randn(5, 3)).square().sum(), list(mlp.parameters()), create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad(grad.sum(), list(mlp.parameters()))

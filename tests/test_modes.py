@@ -28,6 +28,10 @@ def test_packaged_networks_are_the_same_in_training_and_evaluation(name: str, ac
     assert torch.equal(network.train()(*inputs), network.eval()(*inputs))
 
 
+class Inherited(MLPQNetwork):
+    """Says nothing of itself, and is not spoken for by its parent."""
+
+
 class Own(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * (2.0 if self.training else 1.0)
@@ -41,6 +45,7 @@ class Own(nn.Linear):
         nn.RReLU(),
         nn.LSTM(3, 3),  # torch has another way through it for those that do not learn
         Own(3, 3),
+        Inherited((3,), 3),
         torch.nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)),
         torch.nn.utils.spectral_norm(nn.Linear(3, 3)),  # a hook: its class remains nn.Linear
     ],

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import subprocess
+import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.contracts import ALGORITHMS, small_config, trained_run
+from helpers.runs import final_tree, outcome, stop_at
+from helpers.survey import survey
+from rl_training.algorithms.catalogue import PACKAGED
+from rl_training.errors import ConfigError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import load_config, packaged_configs
-from rl_training.runtime.checkpoint import tree_digest
+from rl_training.runtime.checkpoint import newest_checkpoint, save_checkpoint, tree_digest
+from rl_training.runtime.loop import train
 from rl_training.runtime.run import Run
+from rl_training.runtime.session import Interrupted
 from rl_training.runtime.workflows import load_checkpoint, load_policy
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
@@ -25,7 +35,9 @@ BELOW = {
     "runtime": {"algorithms", "data", "models", "envs"},
     "experiment": {"runtime", "algorithms", "data", "models", "envs"},
     "api": {"experiment", "runtime", "algorithms", "data", "models", "envs"},
-    "cli": {"api", "experiment", "runtime"},
+    "cli_arguments": {"api", "experiment", "runtime"},
+    "cli_output": {"api", "experiment", "runtime"},
+    "cli": {"cli_arguments", "cli_output", "api", "experiment", "runtime"},
 }
 
 
@@ -63,44 +75,9 @@ def test_the_loop_asks_for_no_algorithm() -> None:
         assert not any(algo in text for algo in registry.algorithms()), name
 
 
-ALGORITHMS = sorted(registry.algorithms())
-
-
-def small_config(algo: str, **overrides: Any) -> Any:
-    usual = "pendulum_pixels" if algo == "drqv2" else "cartpole"
-    name = next(name for name in packaged_configs() if name.startswith(f"{algo}/{usual}"))
-    small: dict[str, Any] = {
-        "total_timesteps": 200,
-        "threads": 1,
-        "algo_kwargs.learning_starts": 50,
-        "algo_kwargs.train_freq": 4,
-        "algo_kwargs.gradient_steps": 1,
-        "algo_kwargs.batch_size": 16,
-        "algo_kwargs.learning_rate": 1e-3,
-        "algo_kwargs.buffer_size": 500,
-        "network.hidden_sizes": [16],
-        "evaluation.frequency": 0,
-        "evaluation.final_episodes": 0,
-        "logging.tensorboard": False,
-    }
-    if algo == "drqv2":
-        pixels = {"id": "rl_training.envs.pixels:PixelObservation", "kwargs": {"size": 20}}
-        small["env.wrappers"] = [pixels, {"id": "FrameStackObservation", "kwargs": {"stack_size": 2}}]
-    return load_config(name, {**small, **overrides})
-
-
-def trained_run(algo: str, seed: int = 0) -> Run:
-    from rl_training.runtime.loop import train
-
-    run = Run(small_config(algo, seed=seed), registry.get(algo))
-    for _ in train(run):
-        pass
-    return run
-
-
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_actions_have_shape_dtype_and_bounds(algo: str) -> None:
-    run = Run(small_config(algo, **{"env.num_envs": 4}), registry.get(algo))
+    run = Run(small_config(algo, env__num_envs=4))
     space = run.collector.envs.action_space
     for explore in (False, True):
         decision = run.algorithm.act(run.collector.obs, None, explore=explore)
@@ -112,10 +89,14 @@ def test_actions_have_shape_dtype_and_bounds(algo: str) -> None:
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_training_moves_every_parameter(algo: str) -> None:
-    run = Run(small_config(algo), registry.get(algo))
-    before = {name: value.clone() for name, value in run.algorithm.state_dict()["model"]["online"].items()}
-    after = trained_run(algo).algorithm.state_dict()["model"]["online"]
-    assert all(not np.array_equal(before[name], after[name]) for name in before)
+    run = Run(small_config(algo))
+    model = run.algorithm.state_dict()["model"]
+    # Networks with names that begin with "target" follow others, perhaps more slowly than this run is long.
+    learned = [name for name in model if not name.startswith("target")]
+    before = {(name, key): value.clone() for name in learned for key, value in model[name].items()}
+    after = trained_run(algo).algorithm.state_dict()["model"]
+    assert before
+    assert all(not np.array_equal(value, after[name][key]) for (name, key), value in before.items())
     run.close()
 
 
@@ -130,8 +111,8 @@ def test_the_seed_decides_the_weights(algo: str) -> None:
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_save_and_load_give_the_same_actions(algo: str, tmp_path: Path) -> None:
     result = registry.train(small_config(algo), run_dir=tmp_path / "run", console=False)
-    policy, _ = load_policy(load_checkpoint(result.run_dir), registry.get)
-    again, _ = load_policy(load_checkpoint(result.checkpoint), registry.get)
+    policy, _ = load_policy(load_checkpoint(result.run_dir))
+    again, _ = load_policy(load_checkpoint(result.checkpoint))
     states: list[Any] = [None, None, [None] * 64]
     draw = np.random.default_rng(0)
     for _ in range(5 if policy.algorithm.initial_carry(1) else 1):
@@ -148,13 +129,71 @@ def test_save_and_load_give_the_same_actions(algo: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_every_algorithm_has_its_places(algo: str) -> None:
-    import rl_training
+def test_a_stopped_run_goes_on_to_the_same_bits(algo: str, tmp_path: Path) -> None:
+    config = small_config(algo, evaluation__frequency=80, evaluation__episodes=2, logging__frequency=40)
+    registry.train(config, run_dir=tmp_path / "straight", console=False)
+    with pytest.raises(Interrupted):
+        registry.train(config, run_dir=tmp_path / "stopped", callback=stop_at(114), console=False)
+    assert final_tree(tmp_path / "stopped")["loop"]["clock"]["steps"] == 114
+    registry.resume(tmp_path / "stopped", console=False)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "straight")
 
-    root = SOURCE.parent.parent
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_live_value_is_restored(algo: str, tmp_path: Path) -> None:
+    trained, resumed = Run(small_config(algo)), Run(small_config(algo))
+    deque(itertools.islice(train(trained), 114), maxlen=0)
+    fresh = survey(resumed)
+    saved = save_checkpoint(tmp_path / "c", 114, trained.state_dict(), {})
+    resumed.load_state_dict(newest_checkpoint(saved.parent)[0].tree)
+    want, got = survey(trained), survey(resumed)
+    assert [path for path in want.keys() | got.keys() if want.get(path) != got.get(path)] == []
+    assert want.keys() != fresh.keys() or want != fresh
+    for run in (trained, resumed):
+        run.close()
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_updates_count_gradient_steps(algo: str) -> None:
+    run = trained_run(algo)
+    assert run.clock.updates == run.algorithm.state_dict()["counters"]["updates"] > 0
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_an_unknown_option_is_refused_by_name(algo: str) -> None:
+    with pytest.raises(ConfigError, match=r"algo_kwargs\.no_such_option: unknown key"):
+        small_config(algo, algo_kwargs__no_such_option=1)
+
+
+@pytest.mark.parametrize("algo", PACKAGED)
+def test_every_algorithm_has_its_places(algo: str) -> None:
+    root, spec = SOURCE.parent.parent, registry.get(algo)
     assert list((SOURCE / "assets" / "configs" / algo).glob("*.yaml"))
     assert list((root / "examples").glob(f"{algo}_*_reference.py"))
-    from rl_training.api.algorithms import CLASSES
-
-    assert CLASSES[algo] is getattr(rl_training, CLASSES[algo].__name__)
+    assert (SOURCE / "algorithms" / "declared" / f"{algo}.py").is_file()
     assert f"`{algo}`" in (root / "README.md").read_text()
+    assert spec.paper.partition(",")[0] in (root / "README.md").read_text()
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_algorithm_has_a_managed_class_and_a_learner_of_one_name(algo: str) -> None:
+    import rl_training
+    from rl_training import algorithms
+    from rl_training.api import managed_class
+
+    spec = registry.get(algo)
+    managed, learner = getattr(rl_training, spec.class_name), getattr(algorithms, spec.class_name)
+    assert managed is managed_class(algo)
+    assert (managed.__name__, managed.algo_name) == (spec.class_name, algo)
+    assert managed is not learner
+    assert spec.summary in managed.__doc__
+    assert all(f"{name}=" in managed.__doc__ for name in spec.config.model_fields)
+    run = Run(small_config(algo))
+    assert type(run.algorithm) is learner
+    run.close()
+
+
+def test_what_is_made_from_the_declarations_is_up_to_date() -> None:
+    tool = SOURCE.parent.parent / "tools" / "generate.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -15,8 +15,8 @@ from rl_training.errors import CheckpointError
 GAMMA = 0.5  # with whole-numbered rewards every sum is exact in floating point
 
 
-def make_folder(n, num_envs, gamma=GAMMA):
-    return NStepFolder(n, gamma, num_envs, (2,), np.float32, (), np.int64)
+def make_folder(n, num_envs, gamma=GAMMA, **options):
+    return NStepFolder(n, gamma, num_envs, (2,), np.float32, (), np.int64, **options)
 
 
 def steps_of(env, length, rng):
@@ -103,9 +103,38 @@ def test_a_window_carries_the_mask_of_its_own_next_obs(n, num_envs, seed):
         assert folder.fold(step)[5] is None
     for step in interleave([steps_of(env, 25, rng) for env in range(num_envs)], rng):
         step.next_mask = mask_of(step.next_obs)
-        *_, next_obs, next_mask = folder.fold(step)
+        *_, next_obs, next_mask, _ = folder.fold(step)
         assert next_mask.dtype == bool
         assert np.array_equal(next_mask, mask_of(next_obs))
+
+
+@given(n=st.integers(1, 5), num_envs=st.integers(1, 4), seed=st.integers(0, 2**32))
+def test_a_window_carries_the_mask_of_its_head_where_that_is_asked_for(n, num_envs, seed):
+    rng = np.random.default_rng(seed)
+    folder, plain = make_folder(n, num_envs, keep_masks=True), make_folder(n, num_envs)
+    for step in interleave([steps_of(env, 25, rng) for env in range(num_envs)], rng):
+        step.mask = mask_of(step.obs)
+        obs, *_, mask = folder.fold(step)
+        assert plain.fold(step)[6] is None
+        if len(obs):
+            assert np.array_equal(mask, mask_of(obs))
+
+
+def test_masks_of_open_windows_come_back_with_their_state():
+    rng = np.random.default_rng(0)
+    original, restored = make_folder(3, 2, keep_masks=True), make_folder(3, 2, keep_masks=True)
+    steps = list(interleave([steps_of(env, 25, rng) for env in range(2)], rng))
+    for step in steps[:8]:
+        step.mask = mask_of(step.obs)
+        original.fold(step)
+    restored.load_state_dict(original.state_dict())
+    for step in steps[8:]:
+        step.mask = mask_of(step.obs)
+        obs, *_, mask = restored.fold(step)
+        if len(obs):
+            assert np.array_equal(mask, mask_of(obs))
+    with pytest.raises(CheckpointError, match="n-step mask"):
+        restored.load_state_dict({**original.state_dict(), "mask": np.ones((2, 3, 5))})
 
 
 def mask_of(obs):

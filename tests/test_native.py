@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from q_learning_helpers import make_learner, random_batch
+from helpers.q_learning import make_learner, random_batch
 from rl_training import native
 from rl_training.native.build import compile_library, main
 from rl_training.runtime.folder import environment_facts

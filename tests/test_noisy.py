@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from q_learning_helpers import ALGOS, HEADS, fill, make_learner, random_batch, weights_of
+from helpers.q_learning import ALGOS, HEADS, fill, make_learner, random_batch, weights_of
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_training.algorithms import DQN
-from rl_training.algorithms.specs import DQN_SPEC
-from rl_training.config import DQNConfig, EnvConfig, EvaluationConfig, ExperimentConfig
+from rl_training.algorithms.declared.dqn import SPEC as DQN_SPEC
+from rl_training.algorithms.declared.dqn import DQNConfig
+from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig
 from rl_training.data import Batch
 from rl_training.models import MLPQNetwork, RunningNormalizer
 from rl_training.runtime.evaluator import evaluate

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from recurrent_replay_helpers import (
+from helpers.recurrent_replay import (
     ENDS,
     SEEDS,
     Key,

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from q_learning_helpers import gradient_table, make_learner, random_batch, set_table, weights_of
+from helpers.q_learning import gradient_table, make_learner, random_batch, set_table, weights_of
 from rl_training.algorithms.qr_dqn import qr_dqn_loss, quantile_huber_loss
 from rl_training.models import MLPQRQNetwork
 from rl_training.models.mlp_iqn_q_network import midpoints

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from recurrent_replay_helpers import (
+from helpers.recurrent_replay import (
     ACTIONS,
     ENDS,
     MASKED,
@@ -109,7 +109,7 @@ def test_observations_are_kept_once_whatever_the_overlap():
     taken = set()
     for period in (1, 4, 8):
         chunks = {"length": 8, "period": period, "num_envs": 7, "state": {}}
-        buffer = RecurrentReplayBuffer(1_000, (84, 84), np.uint8, **chunks)
+        buffer = RecurrentReplayBuffer(1_000, (84, 84), obs_dtype=np.uint8, **chunks)
         needed = 1_000 * (84 * 84 + 8 + 4 + 1)
         assert 0.95 * needed <= buffer._rows.nbytes <= 1.05 * needed
         arrays = [array for array in vars(buffer).values() if isinstance(array, np.ndarray)]
@@ -129,7 +129,9 @@ def test_observations_are_kept_once_whatever_the_overlap():
     ],
 )
 def test_fields_keep_shape_dtype_and_value_through_a_wrap(shape, dtype, action_shape, action_dtype):
-    buffer = RecurrentReplayBuffer(13, shape, dtype, action_shape, action_dtype, length=3, state={})
+    buffer = RecurrentReplayBuffer(
+        13, shape, length=3, state={}, obs_dtype=dtype, action_shape=action_shape, action_dtype=action_dtype
+    )
     plain = np.dtype(dtype).itemsize * int(np.prod(shape))
     plain += np.dtype(action_dtype).itemsize * int(np.prod(action_shape)) + 5
     assert plain <= buffer.bytes_per_observation < plain + 8

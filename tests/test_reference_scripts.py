@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from children import Child
-from reference_scripts import EXAMPLES
+from helpers.children import Child
+from helpers.reference_scripts import EXAMPLES
 
 SHOWN = {
     "c51": ["pole upright:", "pole falling:", "0 to  10"],

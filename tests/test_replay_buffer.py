@@ -289,3 +289,19 @@ def test_the_whole_batch_goes_to_the_device():
     batch = buffer.sample(3)
     tensors = (batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs, batch.next_mask)
     assert [tensor.device.type for tensor in tensors] == ["meta"] * 6
+
+
+def test_masks_of_obs_are_kept_only_where_that_is_asked_for():
+    keeping, plain = (ReplayBuffer(6, (2,), keep_masks=keep) for keep in (True, False))
+    for buffer in (keeping, plain):
+        buffer.add(*numbered(range(9)), masks_of(range(9)), masks_of(range(10, 19)))
+    batch = keeping.gather(np.arange(6))
+    assert_masks_follow_their_rows(batch)
+    assert np.array_equal(batch.mask.numpy(), masks_of([number + 10 for number in ids_in(batch)]))
+    assert plain.gather(np.arange(6)).mask is None
+    assert "masks" not in plain.state_dict()
+    restored = ReplayBuffer(6, (2,), keep_masks=True)
+    restored.load_state_dict(copy.deepcopy(keeping.state_dict()))
+    assert np.array_equal(restored.gather(np.arange(6)).mask.numpy(), batch.mask.numpy())
+    with pytest.raises(CheckpointError, match=r"masks are .*, not bool with 6 rows"):
+        keeping.load_state_dict({**keeping.state_dict(), "masks": np.ones((6, ACTIONS))})

@@ -17,6 +17,7 @@ from rl_training.data import (
     ReplayExperience,
     Transitions,
 )
+from rl_training.data.results import Means, UpdateResult
 
 
 def make(n: int = 1, **cadence: int) -> ReplayExperience:
@@ -74,8 +75,12 @@ def make_prioritized(**options: float) -> PrioritizedExperience:
     )
 
 
-def errors(batch: Batch) -> torch.Tensor:
-    return torch.from_numpy(batch.indices % 7).float()
+def found(priorities: torch.Tensor | None) -> UpdateResult:
+    return UpdateResult(Means({}), priorities)
+
+
+def errors(batch: Batch) -> UpdateResult:
+    return found(torch.from_numpy(batch.indices % 7).float())
 
 
 def learn(experience: PrioritizedExperience, first: int, last: int) -> list[Batch]:
@@ -125,7 +130,8 @@ def test_batches_carry_weights_of_the_present_beta(
 def test_feedback_moves_the_chances() -> None:
     experience = make_prioritized()
     learn(experience, 1, 14)
-    experience.feedback(Batch(*[torch.zeros(2)] * 5, indices=np.array([3, 4])), torch.tensor([30.0, 0.0]))
+    result = found(torch.tensor([30.0, 0.0]))
+    experience.feedback(Batch(*[torch.zeros(2)] * 5, indices=np.array([3, 4])), result)
     chances = experience.buffer.probabilities(np.arange(14))
     assert chances[3] == chances.max() > 100 * chances[4]
     assert chances[4] == chances.min()
@@ -135,7 +141,7 @@ def test_an_update_without_priorities_is_refused() -> None:
     experience = make_prioritized()
     (batch, *_) = learn(experience, 1, 14)
     with pytest.raises(ValueError, match="needs a priority per sample"):
-        experience.feedback(batch, None)
+        experience.feedback(batch, found(None))
 
 
 @pytest.mark.parametrize("name", ["beta", "beta_final"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
 import random
 import shutil
@@ -13,22 +12,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from children import Child
-from image_envs import FRAMES
+from helpers.children import Child
+from helpers.image_envs import FRAMES
+from helpers.runs import LEARNING, final_tree, learned, outcome, rows, stop_at
+from helpers.survey import survey
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
 from rl_training.runtime import workflows
-from rl_training.runtime.checkpoint import newest_checkpoint, read_hint, save_checkpoint, tree_digest
+from rl_training.runtime.checkpoint import newest_checkpoint, read_hint, save_checkpoint
 from rl_training.runtime.loop import train as loop
 from rl_training.runtime.run import Run
-from rl_training.runtime.session import Interrupted, Session
+from rl_training.runtime.session import Interrupted
 from rl_training.runtime.storage import DiskStorage
 
 SMALL = {
@@ -49,8 +49,6 @@ SMALL = {
     "checkpoint": {"frequency": 200},
     "logging": {"frequency": 100, "csv": False, "tensorboard": False},
 }
-LEARNING = ("model", "optimizer", "replay", "rng", "envs")
-"""The sections that decide how training goes on."""
 
 
 def configured(**settings: Any) -> Any:
@@ -65,43 +63,7 @@ def start(path: Path, callback: Any = None, **settings: Any) -> None:
 
 
 def resume(path: Path, *overrides: str) -> None:
-    workflows.resume(path, get, overrides=overrides, console=False)
-
-
-def final_tree(path: Path) -> dict[str, Any]:
-    return newest_checkpoint(path / "checkpoints")[0].tree
-
-
-def digests(path: Path) -> dict[str, str]:
-    """One digest per section, without the wall-clock times and the width they have in the log."""
-    tree = final_tree(path)
-    del tree["time"], tree["session"]["log_offset"]
-    return {name: tree_digest({name: section}) for name, section in tree.items()}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    lines = (path / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines]
-
-
-def outcome(path: Path) -> dict[str, Any]:
-    """All that two equal runs have in common."""
-    folder = path / "checkpoints"
-    hints = {name: read_hint(folder, name) for name in ("latest", "best")}
-    steps = {name: hint.name[: len("step-000000000")] if hint else None for name, hint in hints.items()}
-    return {"digests": digests(path), "rows": rows(path), "hints": steps}
-
-
-def learned(path: Path) -> dict[str, str]:
-    return {name: digest for name, digest in digests(path).items() if name in LEARNING}
-
-
-def stop_at(step: int, number: int = signal.SIGTERM) -> Callable[[Session], None]:
-    def send(training: Session) -> None:
-        if training.steps == step:
-            os.kill(os.getpid(), number)
-
-    return send
+    workflows.resume(path, overrides=overrides, console=False)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +193,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "r2d2": {"algo": "r2d2", "algo_kwargs__sequence_length": 8, "algo_kwargs__burn_in": 3},
     "drqv2": {
         "algo": "drqv2",
-        "env__id": "image_envs:Track",
+        "env__id": "helpers.image_envs:Track",
         "env__wrappers": [FRAMES, {"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
         "algo_kwargs": {**FROM_PIXELS, "policy_delay": 2, "buffer_size": 640},
     },
@@ -362,71 +324,6 @@ def test_resuming_a_finished_run_repeats_its_end_only(tmp_path: Path) -> None:
 
 
 # Every live value
-
-RESTORED_DIFFERENTLY = {
-    ".timer": "wall-clock time",
-    "._timer": "the same",
-    "_space._np_random": "nothing samples from a space; gymnasium seeds it from the system",
-    ".last_td_errors": "a report of the last update that nothing reads while training",
-    ".algorithm.fractions": "drawn before every use, or constant",
-    ".grad": "written before every use",
-    "._compiled": "addresses of the learner's vectors, and room to work in",
-    "._torch_stream._outside": "torch's own generator, which is none of the run's",
-    ".metrics._kept": "folded into the sums by a save",
-}
-
-
-def survey(root: Any) -> dict[str, Any]:
-    """Return every plain value, array, tensor and generator that can be reached from an object, by path."""
-    found: dict[str, Any] = {}
-    seen: dict[int, str] = {}
-    queue = deque([("", root)])
-    while queue:
-        path, node = queue.popleft()
-        if any(path.endswith(ending) for ending in RESTORED_DIFFERENTLY):
-            continue
-        value, parts = take_apart(node)
-        if value is None and parts and id(node) in seen:
-            found[path] = f"is {seen[id(node)]}"
-            continue
-        seen[id(node)] = path
-        if not parts:
-            found[path] = value
-        queue.extend((path + name, part) for name, part in parts)
-    return found
-
-
-def take_apart(node: Any) -> tuple[Any, list[tuple[str, Any]]]:
-    """Return the value of a leaf, or the named parts of anything larger."""
-    if node is None or isinstance(node, bool | int | float | str | bytes | type | np.dtype | torch.device):
-        return repr(node), []
-    if isinstance(node, torch.Tensor):
-        parts = [(".grad", node.grad)] if node.is_leaf and node.grad is not None else []
-        return None, [("", (str(node.dtype), node.detach().numpy())), *parts]
-    if isinstance(node, np.ndarray | np.generic):
-        return (str(node.dtype), node.shape, node.tobytes()), []
-    if isinstance(node, np.random.Generator):
-        return repr(node.bit_generator.state), []
-    if isinstance(node, np.random.SeedSequence):
-        return repr(node.state), []
-    if isinstance(node, dict):
-        return repr(sorted(map(str, node))), [(f"[{key!r}]", value) for key, value in node.items()]
-    if isinstance(node, list | tuple | deque):
-        return len(node), [(f"[{i}]", value) for i, value in enumerate(node)]
-    if isinstance(node, FunctionType):
-        return node.__qualname__, [
-            (f"<{i}>", cell.cell_contents) for i, cell in enumerate(node.__closure__ or ())
-        ]
-    if type(node).__module__.split(".")[0] in ("rl_training", "gymnasium", "torch"):
-        return None, [(f".{name}", value) for name, value in sorted(vars_of(node).items())]
-    return type(node).__qualname__, []
-
-
-def vars_of(node: Any) -> dict[str, Any]:
-    slots = [name for cls in type(node).__mro__ for name in getattr(cls, "__slots__", ())]
-    return {name: getattr(node, name) for name in slots if hasattr(node, name)} | getattr(
-        node, "__dict__", {}
-    )
 
 
 @pytest.fixture

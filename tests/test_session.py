@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.runs import outcome, rows
 from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
-from rl_training.runtime import evaluator, saving, workflows
+from rl_training.runtime import evaluator, report, resuming, saving, workflows
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import (
     Saved,
@@ -29,7 +30,6 @@ from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.loggers import CsvLogger, JsonLinesLogger
 from rl_training.runtime.session import Interrupted, Session, TrainResult
 from rl_training.runtime.storage import DiskStorage
-from test_resume_exact import outcome, rows
 
 SMALL = {
     "algo": "dqn",
@@ -50,7 +50,7 @@ def start(path: Path, callback: Any = None, **settings: Any) -> TrainResult:
 
 
 def resume(path: Path, *overrides: str, callback: Any = None) -> TrainResult:
-    return workflows.resume(path, get, overrides=overrides, callback=callback, console=False)
+    return workflows.resume(path, overrides=overrides, callback=callback, console=False)
 
 
 def saved(path: Path) -> list[str]:
@@ -120,7 +120,7 @@ def test_a_signal_after_the_last_step_decides_the_exit_code(tmp_path: Path, monk
         start(tmp_path / "run", SignalAtTheEnd())
     assert stop.value.exit_code == 130
     assert evaluated(tmp_path / "run") == [100, 200, 300, 400]
-    monkeypatch.setattr(workflows, "plot_run", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(report, "plot_run", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted):
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "result.json").exists()
@@ -163,8 +163,8 @@ def test_what_is_not_exact_is_said(
     start(tmp_path / "run")
     resume(tmp_path / "run")
     assert capsys.readouterr().err == ""
-    facts = workflows.environment_facts(1, "cpu")
-    monkeypatch.setattr(workflows, "environment_facts", lambda *_: {**facts, "torch": "99.0"})
+    facts = resuming.environment_facts(1, "cpu")
+    monkeypatch.setattr(resuming, "environment_facts", lambda *_: {**facts, "torch": "99.0"})
     resume(tmp_path / "run", "total_timesteps=500")
     assert capsys.readouterr().err == (
         f"torch {facts['torch']} → 99.0: going on, but not bit for bit\n"
@@ -195,7 +195,7 @@ def test_a_folder_that_another_run_took_meanwhile_is_refused(tmp_path: Path, mon
 def test_a_loaded_agent_has_the_threads_of_its_config(tmp_path: Path) -> None:
     start(tmp_path / "run")
     torch.set_num_threads(2)
-    workflows.load_policy(workflows.load_checkpoint(tmp_path / "run"), get)
+    workflows.load_policy(workflows.load_checkpoint(tmp_path / "run"))
     assert torch.get_num_threads() == 1
 
 

@@ -553,7 +553,7 @@ SCRIPT = """
 
 
 WITHOUT_PRCTL = """
-import rl_training.envs.subprocess as module
+import rl_training.envs.worker as module
 module._LIBC.prctl = lambda *_: None
 """
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import wasserstein_distance
 from torch import nn
 
-from q_learning_helpers import (
+from helpers.q_learning import (
     ALGOS,
     HEADS,
     make_learner,
@@ -199,9 +199,7 @@ OFF = {"double": False, "dueling": False, "noisy": False, "n_step_return": 1}
 def test_every_head_trains_with_every_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algo: str, option: str
 ) -> None:
-    monkeypatch.setattr(
-        "rl_training.runtime.workflows.plot_run", lambda *_: None
-    )  # takes longer than the rest
+    monkeypatch.setattr("rl_training.runtime.report.plot_run", lambda *_: None)  # takes longer than the rest
     options = {**OFF, **SIZES.get(algo, {}), **OPTIONS.get(option, EVERYTHING)}
     settings = {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "target_update_interval": 20}
     config = load_config(

@@ -19,7 +19,8 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import rl_training
-from children import Child
+from helpers.children import Child
+from helpers.contracts import ALGORITHMS, small_config
 from rl_training import DQN
 from rl_training.cli import main
 from rl_training.config import EnvConfig
@@ -28,7 +29,6 @@ from rl_training.errors import ConfigError, EnvError, StorageError
 from rl_training.experiment import registry
 from rl_training.runtime import evaluator
 from rl_training.runtime.mp4 import Mp4Writer, frame_rate
-from test_module_contracts import ALGORITHMS, small_config
 
 SMALL: dict[str, Any] = {
     "network": {"hidden_sizes": [8]},

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training.cli_arguments import check_memory_options, parse_json, run_path
+from rl_training.cli_output import print_evaluation, print_seeds, print_training, short_path
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
     from rl_training.config import ExperimentConfig
-    from rl_training.runtime.session import TrainResult
 
 app = typer.Typer(
     name="rl-training",
@@ -69,7 +69,7 @@ def train(
         return
     from rl_training.experiment import registry
 
-    _report(registry.train(experiment, run_dir=run_dir, console=not quiet))
+    print_training(registry.train(experiment, run_dir=run_dir, console=not quiet))
 
 
 @app.command()
@@ -80,10 +80,10 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Go on with a run exactly where it was; total_timesteps=N goes further."""
-    path, given = _run_path(run, checkpoint, overrides)
+    path, given = run_path(run, checkpoint, overrides)
     from rl_training.experiment import registry
 
-    _report(registry.resume(path, overrides=given, console=not quiet))
+    print_training(registry.resume(path, overrides=given, console=not quiet))
 
 
 @app.command("eval")
@@ -102,7 +102,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate an agent greedily."""
-    path, _ = _run_path(run, checkpoint, None)
+    path, _ = run_path(run, checkpoint, None)
     if video is not None:
         from rl_training.runtime.mp4 import check_target
 
@@ -114,22 +114,7 @@ def evaluate(
     result = registry.evaluate(
         path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1
     )
-    if as_json:
-        values = {
-            "mean": result.mean,
-            "std": result.std,
-            "returns": result.returns,
-            "lengths": result.lengths,
-        }
-        where = {} if video is None else {"video": str(video)}
-        print(json.dumps({"episodes": len(result.returns), **values, **where}))
-        return
-    low, high = min(result.returns), max(result.returns)
-    print(
-        f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}"
-    )
-    if video is not None:
-        print(f"Video   {_short(video)}")
+    print_evaluation(result, video, as_json)
 
 
 @app.command()
@@ -160,20 +145,20 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Print the action for an observation."""
-    path, _ = _run_path(run, checkpoint, None)
+    path, _ = run_path(run, checkpoint, None)
     if not obs:
         raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
-    values = _json(obs, "--obs")
-    mask = _json(action_mask, "--action-mask") if action_mask else None
-    begins = _json(episode_start, "--episode-start") if episode_start else None
-    gained = _json(reward, "--reward") if reward else None
+    values = parse_json(obs, "--obs")
+    mask = parse_json(action_mask, "--action-mask") if action_mask else None
+    begins = parse_json(episode_start, "--episode-start") if episode_start else None
+    gained = parse_json(reward, "--reward") if reward else None
     from rl_training.runtime.memory_file import read_memory, write_memory
 
     memory = read_memory(state) if state is not None else None
     from rl_training.experiment import registry
 
     policy = registry.policy(path, best=best)
-    _check_memory_options(policy, state, begins, gained)
+    check_memory_options(policy, state, begins, gained)
     chosen, memory = policy.predict(values, memory, begins, action_mask=mask, reward=gained)
     action = chosen.tolist()
     if state is not None:
@@ -192,8 +177,9 @@ def list_(as_json: JsonOption = False) -> None:
         print(json.dumps({"algorithms": list(specs), "configs": configs, "suites": suites}))
         return
     print("Algorithms")
+    width = max(map(len, specs))
     for spec in specs.values():
-        print(f"  {spec.name:<16} {spec.title}: {spec.summary}")
+        print(f"  {spec.name:<{width}} {spec.title}: {spec.summary}")
     print("Configs")
     for name in configs:
         print(f"  {name}")
@@ -240,8 +226,8 @@ def benchmark(
     else:
         for entry in result.entries:
             print(f"  {entry.name:<32} {entry.line}")
-        print(f"Results {_short(result.folder / RESULTS)}")
-        print(f"Card    {_short(result.folder / CARD)}")
+        print(f"Results {short_path(result.folder / RESULTS)}")
+        print(f"Card    {short_path(result.folder / CARD)}")
     if not result.reached:
         raise typer.Exit(1)
 
@@ -272,89 +258,16 @@ def compare_(
     if as_json:
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
     else:
-        print(f"Picture {_short(out)}")
-
-
-def _check_memory_options(policy: Any, state: Path | None, begins: Any, gained: Any) -> None:
-    """Refuse what only means something to an agent with a memory, and tell its user that he gave it none."""
-    carry = policy.algorithm.initial_carry(1)
-    for option, given in (("--state", state), ("--episode-start", begins), ("--reward", gained)):
-        if carry is None and given is not None:
-            raise ConfigError(f"{option}: this agent has no memory")
-    if carry is not None and state is None:
-        print("no --state: taken for the beginning of an episode", file=sys.stderr)
-
-
-def _json(text: str, option: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{option}: not valid JSON: {text[:60]!r}") from None
-
-
-def _run_path(
-    run: Path | None, checkpoint: Path | None, overrides: list[str] | None
-) -> tuple[Path, list[str]]:
-    given = list(overrides or [])
-    if checkpoint is not None and run is not None and "=" in str(run):
-        given, run = [str(run), *given], None  # with --checkpoint, the first word is an override already
-    if (run is None) == (checkpoint is None):
-        raise ConfigError("RUN: give one run folder or checkpoint")
-    path = run if run is not None else checkpoint
-    assert path is not None
-    from rl_training.runtime.folder import locate
-
-    return locate(path)[0], given
+        print(f"Picture {short_path(out)}")
 
 
 def _train_seeds(
     experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
 ) -> None:
     from rl_training.experiment.manager import ExperimentManager
-    from rl_training.statistics import interval_text
 
     manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
-    summary = manager.run(console=not quiet)
-    for seed, score in zip(summary.seeds, summary.scores, strict=True):
-        print(f"  seed {seed}: {score:.2f}")
-    print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
-    print(f"Folder  {_short(summary.folder)}")
-
-
-def _report(result: TrainResult) -> None:
-    folder, program = _short(result.run_dir), _program()
-    tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
-    if result.stop_reason:
-        print(f"Stopped at step {result.steps}: {result.stop_reason}")
-    speed = result.steps / max(result.seconds, 1e-9)
-    print(
-        f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"
-    )
-    print(f"Time    {result.time_split}")
-    if result.evaluation is not None:
-        value = result.evaluation
-        print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
-    print(f"Folder  {folder}")
-    print(f"Curve   {folder}/curve.png")
-    print("Next")
-    print(f"  {program} eval {folder}")
-    print(f"  {program} resume {folder} total_timesteps={2 * result.steps}")
-    print(f"  {tensorboard} --logdir {folder}")
-
-
-def _program() -> str:
-    """Return how this command line was called, so that what is printed can be typed as it is."""
-    called = Path(sys.argv[0])
-    if called.name != "rl-training":
-        return "python -m rl_training"
-    found = shutil.which("rl-training")
-    on_path = found is not None and Path(found).resolve() == called.resolve()
-    return "rl-training" if on_path else _short(called)
-
-
-def _short(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+    print_seeds(manager.run(console=not quiet))
 
 
 def main() -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import pkgutil
 from typing import Any
 
 
-def lazy_exports(
-    package: str, exports: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's ``__getattr__`` and ``__dir__`` for names mapped to the modules that hold them."""
+def export(package: str, name: str, places: dict[str, str]) -> Any:
+    """Return what a package exports under ``name``, from the module that ``places`` says."""
+    if name not in places:
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+    return getattr(importlib.import_module(places[name]), name)
 
-    def get(name: str) -> Any:
-        if name not in exports:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        return getattr(importlib.import_module(exports[name]), name)
 
-    return get, lambda: sorted(exports)
+def classes_below(package: str) -> dict[str, str]:
+    """Return the public classes that the modules of a package define, by name, with their modules; imports them all."""
+    found: dict[str, str] = {}
+    path = importlib.import_module(package).__path__
+    for module in pkgutil.walk_packages(path, f"{package}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and value.__module__ == module.name and not name.startswith("_"):
+                found[name] = module.name
+    return found

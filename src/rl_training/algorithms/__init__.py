@@ -1,45 +1,36 @@
-"""Losses and update rules; they know tensors, not environments, files or loggers."""
+"""Losses and update rules; they know tensors, not environments, files or loggers.
 
-from typing import TYPE_CHECKING
+The learner of every algorithm can be imported from here by its class name, such as ``DQN``.
+"""
 
-from rl_training.lazy import lazy_exports
+from typing import Any
 
-if TYPE_CHECKING:
-    from rl_training.algorithms.c51 import C51 as C51
-    from rl_training.algorithms.c51 import Rainbow as Rainbow
-    from rl_training.algorithms.dqn import DQN as DQN
-    from rl_training.algorithms.dqn import PrioritizedDQN as PrioritizedDQN
-    from rl_training.algorithms.dqn import dqn_loss as dqn_loss
-    from rl_training.algorithms.drqn import DRQN as DRQN
-    from rl_training.algorithms.drqn import R2D2 as R2D2
-    from rl_training.algorithms.drqv2 import DrQv2 as DrQv2
-    from rl_training.algorithms.iqn import IQN as IQN
-    from rl_training.algorithms.protocol import Algorithm as Algorithm
-    from rl_training.algorithms.protocol import Decision as Decision
-    from rl_training.algorithms.protocol import UpdateResult as UpdateResult
-    from rl_training.algorithms.q_learning import QLearner as QLearner
-    from rl_training.algorithms.qr_dqn import QRDQN as QRDQN
-    from rl_training.algorithms.spec import AlgorithmSpec as AlgorithmSpec
-    from rl_training.algorithms.spec import BuildContext as BuildContext
+from rl_training.lazy import export
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "C51": "rl_training.algorithms.c51",
-        "DQN": "rl_training.algorithms.dqn",
-        "dqn_loss": "rl_training.algorithms.dqn",
-        "DRQN": "rl_training.algorithms.drqn",
-        "R2D2": "rl_training.algorithms.drqn",
-        "DrQv2": "rl_training.algorithms.drqv2",
-        "IQN": "rl_training.algorithms.iqn",
-        "PrioritizedDQN": "rl_training.algorithms.dqn",
-        "QLearner": "rl_training.algorithms.q_learning",
-        "QRDQN": "rl_training.algorithms.qr_dqn",
-        "Rainbow": "rl_training.algorithms.c51",
-        "Algorithm": "rl_training.algorithms.protocol",
-        "Decision": "rl_training.algorithms.protocol",
-        "UpdateResult": "rl_training.algorithms.protocol",
-        "AlgorithmSpec": "rl_training.algorithms.spec",
-        "BuildContext": "rl_training.algorithms.spec",
-    },
-)
+_PLACES = {
+    "Algorithm": "rl_training.algorithms.protocol",
+    "AlgorithmSpec": "rl_training.algorithms.spec",
+    "BuildContext": "rl_training.algorithms.spec",
+    "Decision": "rl_training.algorithms.protocol",
+    "Learner": "rl_training.algorithms.learner",
+    "QLearner": "rl_training.algorithms.q_learning",
+    "UpdateResult": "rl_training.algorithms.protocol",
+    "dqn_loss": "rl_training.algorithms.dqn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    if name not in _PLACES:
+        from rl_training.algorithms.catalogue import by_class_name
+
+        if (spec := by_class_name(name)) is not None:
+            return spec.learner_class()
+    return export(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    from rl_training.algorithms.catalogue import algorithms
+
+    return sorted({*_PLACES, *(spec.class_name for spec in algorithms().values())})

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from rl_training.algorithms.q_learning import HeadLoss, QLearner
-from rl_training.config import C51Config
+from rl_training.algorithms.declared.c51 import C51Config
+from rl_training.algorithms.q_learning import QLearner
+from rl_training.algorithms.value_learner import HeadLoss
 from rl_training.data.transitions import Batch
 
 OUTSIDE_SHARE = 0.05

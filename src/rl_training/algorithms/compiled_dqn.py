@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.algorithms.q_learning import HeadLoss
+from rl_training.algorithms.value_learner import HeadLoss
 from rl_training.data.transitions import Batch
 from rl_training.models.mlp_q_network import MLPQNetwork
 from rl_training.native import library

@@ -12,9 +12,10 @@ from torch import nn
 
 from rl_training import native
 from rl_training.algorithms.compiled_dqn import compiled_gradient, is_plain
+from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.algorithms.protocol import Means, UpdateResult
-from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, pick
-from rl_training.config import DQNConfig
+from rl_training.algorithms.q_learning import QLearner, pick
+from rl_training.algorithms.value_learner import HeadLoss, greedy
 from rl_training.data.transitions import Batch
 from rl_training.spaces import Array
 
@@ -101,7 +102,7 @@ class DQN(QLearner[DQNConfig]):
             return {}
         return {"native": f"updates take longer than they need to: {reason}"}
 
-    def update(self, batch: Any, weight: torch.Tensor | None = None) -> UpdateResult:
+    def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""
         if self._compiled is None or len(batch.reward) > self._compiled.max_rows:
             return super().update(batch, weight)
@@ -114,4 +115,4 @@ class DQN(QLearner[DQNConfig]):
 
 
 PrioritizedDQN = DQN
-"""Priorities (Schaul et al. 2016) are the experience's affair: the learner gives them, and takes the weights."""
+"""Priorities (Schaul et al. 2016) live in the experience: the learner gives them, and takes the weights."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.algorithms.declared.drqn import DRQNConfig
 from rl_training.algorithms.dqn import td_loss
 from rl_training.algorithms.protocol import Decision
-from rl_training.algorithms.q_learning import HeadLoss, QLearner, greedy, greedy_actions
-from rl_training.config import DRQNConfig
-from rl_training.data.transitions import Batch, Carry, SequenceBatch
-from rl_training.models.recurrent import LSTMQNetwork
-from rl_training.models.recurrent.lstm_q_network import State
+from rl_training.algorithms.value_learner import HeadLoss, ValueLearner, greedy, greedy_actions
+from rl_training.data.transitions import Carry, SequenceBatch
+from rl_training.models.recurrent.body import State
+from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 from rl_training.models.recurrent.mirror import recurrent_mirror
 from rl_training.spaces import Array
 
@@ -47,11 +47,8 @@ def learned_steps(batch: SequenceBatch, burn_in: int) -> torch.Tensor:
     return batch.mask & (late | batch.starts[0])
 
 
-class DRQN(QLearner[DRQNConfig]):
+class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
     """The learner of DRQN; ``network`` is an ``LSTMQNetwork`` or one with the same methods."""
-
-    online: LSTMQNetwork
-    target: LSTMQNetwork
 
     def __init__(self, network: LSTMQNetwork, num_actions: int, config: DRQNConfig, **options: Any) -> None:
         super().__init__(network, num_actions, config, **options)
@@ -71,14 +68,10 @@ class DRQN(QLearner[DRQNConfig]):
         q, after = self.step(obs, self.initial_carry(len(obs)) if carry is None else carry)
         action = greedy_actions(q, mask)
         if explore:
-            action = self._with_random(action, self._rng.random(len(obs)) < self.epsilon, mask)
+            action = self.with_random(action, self._rng.random(len(obs)) < self.epsilon, mask)
         if "action" in after:
             after["action"] = action + 1
         return Decision(action, after)
-
-    def q_values(self, obs: Array, *, noisy: bool = False) -> Array:
-        """Return the online network's Q-values [N, A] of observations [N, *obs] that begin an episode."""
-        return self.step(obs, self.initial_carry(len(obs)))[0]
 
     def step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
         """Return the Q-values [N, A] of observations [N, *obs], and the memory that includes them."""
@@ -91,14 +84,6 @@ class DRQN(QLearner[DRQNConfig]):
 
     # Learning
 
-    def expected(self, out: torch.Tensor) -> torch.Tensor:
-        """Q-values are what they stand for; with ``value_rescaling`` all of them are squashed, in metrics, too."""
-        return out
-
-    def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
-        """Return the TD loss."""
-        return self._td_loss(chosen, following, batch.reward, batch.discount)
-
     def _td_loss(
         self, chosen: torch.Tensor, following: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor
     ) -> HeadLoss:
@@ -107,7 +92,7 @@ class DRQN(QLearner[DRQNConfig]):
         target = rescale(reward + discount * unscale(following))
         return td_loss(chosen, target, torch.zeros_like(target), torch.ones_like(target), self.config.loss)
 
-    def _loss(self, batch: Any) -> tuple[torch.Tensor, HeadLoss]:
+    def _loss(self, batch: SequenceBatch) -> tuple[torch.Tensor, HeadLoss]:
         """Return the mean loss of all learned steps with its graph, and what it is made of, step by step.
 
         With Double, the next actions are chosen by the same pass that is learned from: a second walk through every
@@ -116,7 +101,7 @@ class DRQN(QLearner[DRQNConfig]):
         batch = trimmed(batch)
         with torch.no_grad():
             next_q = self.unroll(self.target, batch)
-        with self._learning():
+        with self.learning(self.online):
             q = self.unroll(self.online, batch)
         # From here on only of the steps that are learned from, one after the other: indexing them once costs least.
         learned = learned_steps(batch, self.config.burn_in)
@@ -165,7 +150,7 @@ class DRQN(QLearner[DRQNConfig]):
 
 
 R2D2 = DRQN
-"""Everything that R2D2 adds is an option, or the experience's affair."""
+"""Everything that R2D2 adds is an option, or part of the experience."""
 
 
 def trimmed(batch: SequenceBatch) -> SequenceBatch:

@@ -3,65 +3,52 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from rl_training.algorithms.augmentation import draw_shifts, shift_images
-from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
+from rl_training.algorithms.declared.drqv2 import DrQv2Config
+from rl_training.algorithms.learner import Learner
+from rl_training.algorithms.optimizer import flatten_parameters, polyak
 from rl_training.algorithms.protocol import Decision, Means, UpdateResult
 from rl_training.algorithms.schedules import linear
-from rl_training.algorithms.state import require_like
-from rl_training.config import DrQv2Config
 from rl_training.data.transitions import Batch, Carry
 from rl_training.models.actors import with_noise
-from rl_training.models.cnn import DrQv2Network
+from rl_training.models.cnn.drqv2 import DrQv2Network
 from rl_training.spaces import Array
 
 
-class DrQv2:
+class DrQv2(Learner[DrQv2Config, Batch]):
     """Learns a deterministic policy and twin values of it on the features of one encoder.
 
     The encoder follows the critic's loss alone, and has no target of its own: what a target is made of is the
     next observation's features as they are now, and a slow copy of the critic behind the encoder.
     """
 
+    counters: ClassVar[tuple[str, ...]] = ("actor_updates",)
+
     def __init__(
-        self,
-        network: DrQv2Network,
-        config: DrQv2Config,
-        *,
-        action_shape: tuple[int, ...],
-        total_timesteps: int,
-        rng: np.random.Generator,
-        device: torch.device | str = "cpu",
+        self, network: DrQv2Network, config: DrQv2Config, *, action_shape: tuple[int, ...], **options: Any
     ) -> None:
-        self.config, self.device = config, torch.device(device)
-        self.network = network.to(self.device)
-        self.target = copy.deepcopy(network.critic).requires_grad_(False)
-        self._action_shape, self._rng = action_shape, rng
-        self._total = total_timesteps
+        super().__init__(config, **options)
+        self.network = self.own("online", network)
+        self.target = self.own("target", copy.deepcopy(network.critic))
+        self._action_shape = action_shape
         # Adam treats every number by itself, so that one of them over two parts is the same as one for each.
-        learned = nn.ModuleList([network.encoder, network.critic])
-        options = {"lr": config.learning_rate, "eps": config.adam_eps, "max_grad_norm": config.max_grad_norm}
-        self.critic_optimizer = FlatAdam(learned, **options)  # type: ignore[arg-type]
-        self.actor_optimizer = FlatAdam(network.actor, **options)  # type: ignore[arg-type]
-        self._flat_target = flatten_parameters(self.target.requires_grad_(True))
+        self.critic_optimizer = self.adam(nn.ModuleList([network.encoder, network.critic]))
+        self.actor_optimizer = self.adam(network.actor)
+        self.optimizers = {"critic": self.critic_optimizer, "actor": self.actor_optimizer}
+        self._flat_target = flatten_parameters(self.target)
         self.target.requires_grad_(False)
         self._flat_critic = self.critic_optimizer.flat[-len(self._flat_target) :]
-        self.updates = self.actor_updates = 0
-        self._env_steps = 0
+        self.actor_updates = 0
         self.std = config.std_initial
         self.advance(0)
 
     # Acting
-
-    def initial_carry(self, count: int) -> Carry | None:
-        """Return none: what is no memory needs no beginning."""
-        return None
 
     def act(
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
@@ -75,9 +62,6 @@ class DrQv2:
             if explore:
                 action = with_noise(action, self._noise(len(obs)))
         return Decision(action.cpu().numpy().reshape(shape))
-
-    def observe(self, obs: Array) -> None:
-        """Do nothing: there are no running statistics."""
 
     def _noise(self, count: int) -> torch.Tensor:
         size = int(np.prod(self._action_shape))
@@ -107,7 +91,8 @@ class DrQv2:
 
     def _critic_inputs(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the features [B, size] of the observations, with their graph, and targets [B] of the values."""
-        features = self.network.encoder(self._augmented(batch.obs))
+        with self.learning(self.network):
+            features = self.network.encoder(self._augmented(batch.obs))
         with torch.no_grad():
             following = self.network.encoder(self._augmented(batch.next_obs))
             action = self._smoothed(self.network.actor(following))
@@ -130,53 +115,14 @@ class DrQv2:
         pad = self.config.shift_pad
         return shift_images(images, draw_shifts(self._rng, len(images), pad), pad) if pad else images
 
-    # Schedules and state
+    # Schedules
 
     def advance(self, env_steps: int) -> None:
         """Set the standard deviation of the noise, and the learning rate."""
+        super().advance(env_steps)
         c = self.config
-        self._env_steps = env_steps
         self.std = linear(c.std_initial, c.std_final, c.std_duration, env_steps)
-        if c.learning_rate_final is not None:
-            rate = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
-            self.critic_optimizer.lr = self.actor_optimizer.lr = rate
 
     def status(self) -> dict[str, float]:
         """Return the noise, the learning rate and how often the actor was updated."""
-        return {
-            "exploration_std": self.std,
-            "learning_rate": self.critic_optimizer.lr,
-            "actor_updates": self.actor_updates,
-        }
-
-    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
-        """Return what a user should be told about a row of the log: nothing."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return networks, optimizers and counters."""
-        return {
-            "model": {"online": dict(self.network.state_dict()), "target": dict(self.target.state_dict())},
-            "optimizer": {
-                "critic": self.critic_optimizer.state_dict(),
-                "actor": self.actor_optimizer.state_dict(),
-            },
-            "counters": {
-                "updates": self.updates,
-                "actor_updates": self.actor_updates,
-                "env_steps": self._env_steps,
-            },
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state of the same networks; a missing or misshapen part is an error."""
-        networks = {"online": self.network, "target": self.target}
-        for name, network in networks.items():
-            require_like(state["model"][name], network.state_dict(), f"model: {name}")
-        for name, network in networks.items():
-            network.load_state_dict(state["model"][name])
-        self.critic_optimizer.load_state_dict(state["optimizer"]["critic"])
-        self.actor_optimizer.load_state_dict(state["optimizer"]["actor"])
-        counters = state["counters"]
-        self.updates, self.actor_updates = int(counters["updates"]), int(counters["actor_updates"])
-        self.advance(int(counters["env_steps"]))
+        return {"exploration_std": self.std, **super().status()}

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from rl_training.algorithms.declared.iqn import IQNConfig
 from rl_training.algorithms.q_learning import Role
 from rl_training.algorithms.qr_dqn import QuantileLearner
-from rl_training.config import IQNConfig
 from rl_training.models.mlp_iqn_q_network import midpoints
 
 

@@ -47,8 +47,17 @@ class FlatAdam:
     around that kernel would cost several times as much as the kernel itself.
     """
 
-    def __init__(self, module: nn.Module, *, lr: float, eps: float, max_grad_norm: float | None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        lr: float,
+        eps: float = 1e-8,
+        betas: tuple[float, float] = (0.9, 0.999),
+        max_grad_norm: float | None = None,
+    ) -> None:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
+        self.betas = betas
         self.flat = flatten_parameters(module)
         self._parameters = _trainable(module)
         self.grad = torch.zeros_like(self.flat)
@@ -86,8 +95,8 @@ class FlatAdam:
             [],
             [self._step],
             lr=self.lr,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
             weight_decay=0.0,
             eps=self.eps,
             amsgrad=False,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-import torch
-
+from rl_training.data.results import Means, UpdateResult
 from rl_training.data.transitions import Carry, Transitions
 from rl_training.spaces import Array
+
+__all__ = ["Algorithm", "Decision", "Experience", "Means", "UpdateResult"]
+
+B = TypeVar("B")
+B_contra = TypeVar("B_contra", contravariant=True)
+"""What an update learns from: what the experience of the same algorithm deals out."""
 
 
 @dataclass(slots=True)
@@ -20,38 +25,11 @@ class Decision:
     carry: Carry | None = None
 
 
-class Means(Mapping[str, torch.Tensor]):
-    """Named metrics given per sample [B] or as scalars; the mean of a batch is only taken when it is looked at.
-
-    Most updates are never looked at one by one: the log shows means over many.
-    """
-
-    def __init__(self, samples: dict[str, torch.Tensor]) -> None:
-        self.samples = samples
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self.samples[name].mean()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.samples)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-
-@dataclass(slots=True)
-class UpdateResult:
-    """What an update reports: metrics that stay tensors until logged, and a priority per sample."""
-
-    metrics: Means
-    priorities: torch.Tensor | None = None
-
-
-class Algorithm(Protocol):
-    """A learner: it decides, it updates, and it lists its whole state."""
+class Algorithm(Protocol[B_contra]):
+    """A learner: it decides, it updates, and it lists its whole state. ``Learner`` has most of this already."""
 
     def initial_carry(self, count: int) -> Carry | None:
-        """Return the memory of ``count`` episodes that are about to begin; none if the learner has no memory."""
+        """Return the memory of ``count`` episodes that are about to begin; none if the learner is memoryless."""
         ...
 
     def act(
@@ -68,7 +46,7 @@ class Algorithm(Protocol):
         """Take note of observations [N, *obs] that training acts on, for running statistics."""
         ...
 
-    def update(self, batch: Any) -> UpdateResult:
+    def update(self, batch: B_contra) -> UpdateResult:
         """Learn from one batch; raise ``NonFiniteError`` before a NaN reaches the weights."""
         ...
 
@@ -93,18 +71,18 @@ class Algorithm(Protocol):
         ...
 
 
-class Experience(Protocol):
+class Experience(Protocol[B]):
     """What is kept of the transitions, and when and how it is dealt out again."""
 
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
         ...
 
-    def batches(self, env_steps: int) -> Iterator[Any]:
+    def batches(self, env_steps: int) -> Iterator[B]:
         """Yield the batches that are due."""
         ...
 
-    def feedback(self, batch: Any, priorities: Any) -> None:
+    def feedback(self, batch: B, result: UpdateResult) -> None:
         """Hear what the update found out about its batch."""
         ...
 

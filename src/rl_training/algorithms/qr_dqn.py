@@ -8,12 +8,14 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from rl_training.algorithms.q_learning import HeadLoss, QLearner
-from rl_training.config import QRDQNConfig
+from rl_training.algorithms.declared.qr_dqn import QRDQNConfig
+from rl_training.algorithms.declared.value_based import QuantileConfig
+from rl_training.algorithms.q_learning import QLearner
+from rl_training.algorithms.value_learner import HeadLoss
 from rl_training.data.transitions import Batch
 from rl_training.models.mlp_iqn_q_network import midpoints
 
-Config = TypeVar("Config", bound=QRDQNConfig)
+Config = TypeVar("Config", bound=QuantileConfig)
 
 
 def quantile_huber_loss(

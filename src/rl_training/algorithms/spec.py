@@ -1,8 +1,9 @@
-"""The one declaration from which everything about an algorithm is derived."""
+"""The one declaration from which everything about an algorithm is derived. Importing this file imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,42 @@ class BuildContext:
     network: NetworkFactory | None = None
     """A user's own network instead of the built-in one."""
 
+    @property
+    def options(self) -> Any:
+        """The hyper-parameters, of the type that the spec says."""
+        return self.config.algo_kwargs
 
-@dataclass(frozen=True)
+    def for_learner(self) -> dict[str, Any]:
+        """Return the keywords that every ``Learner`` takes."""
+        return {
+            "total_timesteps": self.config.total_timesteps,
+            "rng": self.stream("exploration"),
+            "device": self.device,
+        }
+
+
+@dataclass(frozen=True, eq=False)
 class AlgorithmSpec:
-    """An algorithm: its name, its options, what it takes, and how its two parts are built."""
+    """An algorithm: what it is called, its options, what it takes, and how its two parts are built."""
 
     name: str
+    """As in ``algo: NAME`` of a config."""
+    class_name: str
+    """Of the managed class, and of the learner."""
     title: str
+    summary: str
     paper: str
+    url: str
     config: type[AlgorithmConfig]
-    build_learner: Callable[[BuildContext], Algorithm]
-    build_experience: Callable[[BuildContext], Experience]
+    learner: str
+    """``package.module:Class`` of the learner, for exports; nothing is imported before somebody asks for it."""
+    build_learner: Callable[[BuildContext], Algorithm[Any]]
+    build_experience: Callable[[BuildContext], Experience[Any]]
+    smallest: Mapping[str, Any]
+    """The settings of a run that is over in seconds and yet updates: a config without ``algo``, for tests."""
     action_kinds: frozenset[str] = field(default_factory=lambda: frozenset({"discrete"}))
-    summary: str = ""
+
+    def learner_class(self) -> Any:
+        """Import and return the class of the learner."""
+        module, _, name = self.learner.partition(":")
+        return getattr(importlib.import_module(module), name)

@@ -1,29 +1,19 @@
 """The managed API: one class per algorithm, from environment to prediction."""
 
-from rl_training.api.algorithms import (
-    C51,
-    DQN,
-    DRQN,
-    IQN,
-    QRDQN,
-    R2D2,
-    DrQv2,
-    PrioritizedDQN,
-    Rainbow,
-    load,
-)
-from rl_training.api.managed import ManagedAlgorithm
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "C51",
-    "DQN",
-    "DRQN",
-    "IQN",
-    "QRDQN",
-    "R2D2",
-    "DrQv2",
-    "ManagedAlgorithm",
-    "PrioritizedDQN",
-    "Rainbow",
-    "load",
-]
+from rl_training.api import algorithms
+from rl_training.api.algorithms import load as load
+from rl_training.api.algorithms import managed_class as managed_class
+from rl_training.api.managed import ManagedAlgorithm as ManagedAlgorithm
+
+if TYPE_CHECKING:
+    from rl_training.api.algorithms import *  # noqa: F403
+else:
+
+    def __getattr__(name):
+        return getattr(algorithms, name)
+
+
+def __dir__() -> list[str]:
+    return [*dir(algorithms), "ManagedAlgorithm"]

@@ -228,7 +228,7 @@ class ManagedAlgorithm:
         return self
 
     def _adopt(self, checkpoint: Checkpoint) -> None:
-        self._policy, self._config = load_policy(checkpoint, registry.get, self._network)
+        self._policy, self._config = load_policy(checkpoint, self._network)
         self._checkpoint_path = checkpoint.path
 
 

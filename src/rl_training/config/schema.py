@@ -154,11 +154,18 @@ class AlgorithmConfig(Model):
     """Root of the typed hyper-parameters of an algorithm (``algo_kwargs``)."""
 
     aliases: ClassVar[dict[str, str]] = {}
-    """Names other packages use, mapped to ours, for the hint on an unknown key."""
+    """Names other packages use, mapped to ours, for the hint on an unknown key; a subclass adds its own."""
     fixed: ClassVar[tuple[str, ...]] = ()
-    """Options that decide what the saved state means, so that a resumed run cannot change them."""
+    """Options that decide what the saved state means, so that a resumed run cannot change them; a subclass adds its
+    own."""
     network_defaults: ClassVar[dict[str, Any]] = {}
     """What of the section ``network`` has another default for this algorithm."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        eldest_first = [vars(base) for base in reversed(cls.__mro__)]
+        cls.aliases = {k: v for own in eldest_first for k, v in own.get("aliases", {}).items()}
+        cls.fixed = tuple(dict.fromkeys(name for own in eldest_first for name in own.get("fixed", ())))
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""

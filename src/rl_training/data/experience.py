@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rl_training.data.n_step import NStepFolder
-from rl_training.data.transitions import Transitions
+from rl_training.data.results import UpdateResult
+from rl_training.data.transitions import Batch, SequenceBatch, Transitions
+
+B = TypeVar("B", Batch, SequenceBatch)
 
 
-class PacedReplay(ABC):
+class PacedReplay(ABC, Generic[B]):
     """Deals out batches of a buffer: ``gradient_steps`` per ``train_freq`` env steps, after ``learning_starts``."""
 
     def __init__(
@@ -32,7 +35,7 @@ class PacedReplay(ABC):
     def interrupt(self) -> None:
         """Give up episodes that will not go on."""
 
-    def batches(self, env_steps: int) -> Iterator[Any]:
+    def batches(self, env_steps: int) -> Iterator[B]:
         """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
         # Rounds are counted from step to step, so that a resumed run with another cadence owes nothing of old.
         rounds = self._rounds(env_steps) - self._rounds(self._env_steps)
@@ -45,14 +48,15 @@ class PacedReplay(ABC):
         due, self._owed = self._owed, 0
         return (self._sample() for _ in range(due))
 
-    def _sample(self) -> Any:
-        return self.buffer.sample(self._batch_size)
+    def _sample(self) -> B:
+        batch: B = self.buffer.sample(self._batch_size)
+        return batch
 
     def _rounds(self, env_steps: int) -> int:
         after = env_steps - self._learning_starts
         return after // self._train_freq if after > 0 else 0
 
-    def feedback(self, batch: Any, priorities: Any) -> None:
+    def feedback(self, batch: B, result: UpdateResult) -> None:
         """Do nothing: uniform replay has no use for what an update found out about its batch."""
         return
 
@@ -67,7 +71,7 @@ class PacedReplay(ABC):
         self._owed = int(state["owed"])
 
 
-class ReplayExperience(PacedReplay):
+class ReplayExperience(PacedReplay[Batch]):
     """Folds steps into the transitions of a ``ReplayBuffer``."""
 
     def __init__(self, buffer: Any, folder: NStepFolder, **cadence: int) -> None:
@@ -94,7 +98,7 @@ class ReplayExperience(PacedReplay):
         self._folder.load_state_dict(state["n_step"])
 
 
-class SequenceExperience(PacedReplay):
+class SequenceExperience(PacedReplay[B]):
     """Hands steps to a buffer that itself knows which episodes they belong to, such as one of sequences or images."""
 
     def add(self, step: Transitions) -> None:
@@ -106,7 +110,7 @@ class SequenceExperience(PacedReplay):
         self.buffer.interrupt()
 
 
-class ByPriority(PacedReplay):
+class ByPriority(PacedReplay[B]):
     """Draws from a buffer by priorities that the updates feed back.
 
     The exponent of the weights moves in a straight line from ``beta`` at the first env step to ``beta_final``
@@ -129,19 +133,20 @@ class ByPriority(PacedReplay):
             return self._beta_final
         return self._beta + (self._beta_final - self._beta) * (self._env_steps / self._total_timesteps)
 
-    def _sample(self) -> Any:
-        return self.buffer.sample(self._batch_size, self.beta)
+    def _sample(self) -> B:
+        batch: B = self.buffer.sample(self._batch_size, self.beta)
+        return batch
 
-    def feedback(self, batch: Any, priorities: Any) -> None:
+    def feedback(self, batch: B, result: UpdateResult) -> None:
         """Give what a batch was made of the priorities [B] that the update found."""
-        if batch.indices is None or priorities is None:
+        if batch.indices is None or result.priorities is None:
             raise ValueError("prioritized replay needs a priority per sample from every update")
-        self.buffer.update_priorities(batch.indices, priorities)
+        self.buffer.update_priorities(batch.indices, result.priorities)
 
 
-class PrioritizedExperience(ByPriority, ReplayExperience):
+class PrioritizedExperience(ByPriority[Batch], ReplayExperience):
     """Transitions by priority."""
 
 
-class PrioritizedSequenceExperience(ByPriority, SequenceExperience):
+class PrioritizedSequenceExperience(ByPriority[SequenceBatch], SequenceExperience[SequenceBatch]):
     """Sequences by priority."""

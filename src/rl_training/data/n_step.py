@@ -11,8 +11,8 @@ from rl_training.data.transitions import Transitions
 from rl_training.errors import CheckpointError
 from rl_training.spaces import Array
 
-Folded = tuple[Array, Array, Array, Array, Array, Array | None]
-"""obs, action, reward, discount, next_obs, next_mask, each with one leading dimension; masks only if given."""
+Folded = tuple[Array, Array, Array, Array, Array, Array | None, Array | None]
+"""obs, action, reward, discount, next_obs, next_mask, mask, each with one leading dimension; masks only if given."""
 
 
 class NStepFolder:
@@ -20,6 +20,7 @@ class NStepFolder:
 
     A window of m rewards gives ``sum_k gamma**k r_k`` and ``discount = gamma**m * (1 - terminated)``. Windows
     are cut short where an episode ends, by termination or truncation, so none reaches into the next episode.
+    ``keep_masks`` also hands on which actions were allowed where a window begins.
     """
 
     def __init__(
@@ -31,12 +32,16 @@ class NStepFolder:
         obs_dtype: np.dtype[Any] | type,
         action_shape: tuple[int, ...],
         action_dtype: np.dtype[Any] | type,
+        *,
+        keep_masks: bool = False,
     ) -> None:
         self.n, self.gamma = n, gamma
         # Open windows of each env, oldest first; row k of env e is open where k < _open[e].
         self._obs = np.zeros((num_envs, n, *obs_shape), obs_dtype)
         self._action = np.zeros((num_envs, n, *action_shape), action_dtype)
         self._reward = np.zeros((num_envs, n))
+        self._keep_masks = keep_masks
+        self._mask: Array | None = None  # [num_envs, n, A] bool, made when the first mask comes
         self._open = np.zeros(num_envs, np.int64)
         self._full = np.full(num_envs, gamma)
         self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
@@ -46,12 +51,15 @@ class NStepFolder:
         if self.n == 1:
             dead = np.count_nonzero(step.terminated)
             discount = self.gamma * ~step.terminated if dead else self._full[: len(step)]
-            return step.obs, step.action, step.reward, discount, step.next_obs, step.next_mask
+            mask = step.mask if self._keep_masks else None
+            return step.obs, step.action, step.reward, discount, step.next_obs, step.next_mask, mask
         envs = step.env_ids
         newest = self._open[envs]
         self._obs[envs, newest] = step.obs
         self._action[envs, newest] = step.action
         self._reward[envs, newest] = 0.0
+        if self._keep_masks:
+            self._write_masks(envs, newest, step.mask)
         opened = newest + 1
         rank = np.arange(self.n)
         is_open = rank < opened[:, None]  # [N, n]
@@ -70,6 +78,7 @@ class NStepFolder:
             discount,
             step.next_obs[row],
             None if step.next_mask is None else step.next_mask[row],
+            None if self._mask is None else self._mask[source, slot],
         )
         self._drop_closed(envs, opened, ended)
         return folded
@@ -77,9 +86,17 @@ class NStepFolder:
     def _drop_closed(self, envs: Array, opened: Array, ended: Array) -> None:
         self._open[envs] = np.where(ended, 0, opened)
         full = envs[(opened == self.n) & ~ended]
-        for array in (self._obs, self._action, self._reward):
-            array[full, :-1] = array[full, 1:]
+        for array in (self._obs, self._action, self._reward, self._mask):
+            if array is not None:
+                array[full, :-1] = array[full, 1:]
         self._open[full] -= 1
+
+    def _write_masks(self, envs: Array, newest: Array, mask: Array | None) -> None:
+        if self._mask is None:
+            if mask is None:
+                return
+            self._mask = np.ones((*self._reward.shape, mask.shape[1]), np.bool_)
+        self._mask[envs, newest] = True if mask is None else mask
 
     def forget(self) -> None:
         """Drop all open windows, as when episodes are abandoned."""
@@ -87,7 +104,8 @@ class NStepFolder:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open windows."""
-        return {name: getattr(self, f"_{name}").copy() for name in ("obs", "action", "reward", "open")}
+        state = {name: getattr(self, f"_{name}").copy() for name in ("obs", "action", "reward", "open")}
+        return state if self._mask is None else {**state, "mask": self._mask.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the open windows of a folder with the same shapes."""
@@ -98,5 +116,9 @@ class NStepFolder:
                     f"replay: n-step {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}"
                 )
             own[...] = given
+        mask = np.asarray(state["mask"]) if "mask" in state else None
+        if mask is not None and (mask.dtype != bool or mask.shape[:-1] != self._reward.shape):
+            raise CheckpointError(f"replay: n-step mask is {mask.dtype}{mask.shape}")
+        self._mask = None if mask is None else mask.copy()
         if not ((self._open >= 0) & (self._open < max(self.n, 2))).all():
             raise CheckpointError("replay: n-step windows out of range")

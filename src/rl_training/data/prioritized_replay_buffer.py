@@ -28,36 +28,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     _extra_bytes = SumTree.BYTES_PER_SLOT
 
     def __init__(
-        self,
-        capacity: int,
-        obs_shape: tuple[int, ...],
-        obs_dtype: np.dtype[Any] | type = np.float32,
-        action_shape: tuple[int, ...] = (),
-        action_dtype: np.dtype[Any] | type = np.int64,
-        *,
-        alpha: float = 0.6,
-        eps: float = 1e-6,
-        rng: np.random.Generator | None = None,
-        device: torch.device | str = "cpu",
+        self, capacity: int, *fields: Any, alpha: float = 0.6, eps: float = 1e-6, **options: Any
     ) -> None:
-        super().__init__(capacity, obs_shape, obs_dtype, action_shape, action_dtype, rng=rng, device=device)
+        super().__init__(capacity, *fields, **options)
         self.priorities = Priorities(capacity, alpha, eps)
         from rl_training.data import kernels
 
         self._admit = kernels.admit
         self._added = 0
 
-    def add(
-        self,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        next_obs: Array,
-        next_mask: Array | None = None,
-    ) -> None:
+    def add(self, obs: Array, action: Array, reward: Array, *rest: Any, **masks: Any) -> None:
         """Append N transitions, overwriting the oldest, each as likely to be drawn as any ever was."""
-        super().add(obs, action, reward, discount, next_obs, next_mask)
+        super().add(obs, action, reward, *rest, **masks)
         count, tree, largest = len(reward), self.priorities.tree, self.priorities.largest
         self._added += count
         start = self._next - min(count, self.capacity)

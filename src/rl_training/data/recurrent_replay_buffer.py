@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.data.chunk_checks import begun, checked, lie_in_rows, of_each_env
 from rl_training.data.memory import require_memory
 from rl_training.data.transitions import SequenceBatch, Transitions
 from rl_training.errors import CheckpointError
@@ -38,16 +39,16 @@ class RecurrentReplayBuffer:
         self,
         capacity: int,
         obs_shape: tuple[int, ...],
-        obs_dtype: np.dtype[Any] | type = np.float32,
-        action_shape: tuple[int, ...] = (),
-        action_dtype: np.dtype[Any] | type = np.int64,
         *,
         length: int,
         state: StateSpec,
+        obs_dtype: np.dtype[Any] | type = np.float32,
+        action_shape: tuple[int, ...] = (),
+        action_dtype: np.dtype[Any] | type = np.int64,
         period: int | None = None,
-        num_envs: int = 1,
         n_step: int = 1,
         gamma: float = 0.99,
+        num_envs: int = 1,
         rng: np.random.Generator | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -135,9 +136,7 @@ class RecurrentReplayBuffer:
         rows["obs"][envs, there] = step.next_obs
         if step.next_mask is not None or self._masks is not None:
             self._write_masks(envs, there, step.next_mask)
-            self._write_masks(
-                envs[begins], here[begins], None
-            )  # nobody knows what the first observation allows
+            self._write_masks(envs[begins], here[begins], None if step.mask is None else step.mask[begins])
         for i in np.flatnonzero(age % self.period == 0):
             self._begin(int(envs[i]), int(head[i]), bool(begins[i]), step.carry, int(i))
         age = age + 1
@@ -280,27 +279,29 @@ class RecurrentReplayBuffer:
         """Take over a state of a buffer with the same capacity, environments, fields and chunks."""
         if state["capacity"] != self.capacity:
             raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
-        head, age = _checked(state, "head", self._head), _checked(state, "age", self._age)
+        head, age = checked(state, "head", self._head), checked(state, "age", self._age)
         free: Array = np.asarray(state["free"])
         used = len(state["env"])
         written = min(int(head.max(initial=0)) + 1, self._share)
-        rows = self._of_each_env(state["rows"], "rows", np.uint8, (written * self.bytes_per_observation,))
+        rows = of_each_env(
+            state["rows"], self.num_envs, "rows", np.uint8, (written * self.bytes_per_observation,)
+        )
         columns: dict[str, Array] = {
             "env": self._env,
             "start": self._start,
             "steps": self._steps,
             "first": self._first,
         }
-        given = {name: _checked(state, name, own[:used]) for name, own in columns.items()}
+        given = {name: checked(state, name, own[:used]) for name, own in columns.items()}
         memory = state["memory"]
         if memory.keys() != self._state.keys():
             raise CheckpointError(f"replay: memories hold {', '.join(memory)}, not {', '.join(self._state)}")
-        memories = {name: _checked(memory, name, own[:used]) for name, own in self._state.items()}
+        memories = {name: checked(memory, name, own[:used]) for name, own in self._state.items()}
         self._check_chunks(given, free, head, age, used)
         masks = None
         if state.get("masks") is not None:
             count = np.asarray(state["masks"]["0"]).shape[-1:]
-            masks = self._of_each_env(state["masks"], "masks", np.bool_, (written, *count))
+            masks = of_each_env(state["masks"], self.num_envs, "masks", np.bool_, (written, *count))
         for memory_name, array in memories.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise CheckpointError(f"replay: {memory_name} of the memories is not finite")
@@ -318,48 +319,15 @@ class RecurrentReplayBuffer:
         self._used, self._free = used, sorted(free.tolist())
         self._queue_up(set(self._free))
 
-    def _of_each_env(self, given: Any, name: str, dtype: type, shape: tuple[int, ...]) -> list[Array]:
-        """Return the arrays of the environments "0", "1", ..., or refuse them."""
-        if not isinstance(given, Mapping) or given.keys() != {str(i) for i in range(self.num_envs)}:
-            raise CheckpointError(f"replay: {name} are not those of {self.num_envs} environments")
-        arrays = [np.asarray(given[str(i)]) for i in range(self.num_envs)]
-        for array in arrays:
-            if array.dtype != dtype or array.shape != shape:
-                raise CheckpointError(
-                    f"replay: {name} are {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}"
-                )
-        return arrays
-
     def _check_chunks(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> None:
         """Refuse chunks that lie outside the rows that are kept, or are not those that should be under way."""
-        if not self._fit(chunk, free, head, age, used):
+        fit = used <= self.slots and lie_in_rows(chunk, free, head, age, used, self._share, self.length)
+        if fit:
+            under_way = np.setdiff1d(np.flatnonzero(chunk["steps"] == 0), free)
+            found = [chunk[name][under_way].tolist() for name in ("env", "start", "first")]
+            fit = sorted(zip(*found, strict=True)) == begun(head, age, self.length, self.period)
+        if not fit:
             raise CheckpointError("replay: the chunks do not fit the rows that are kept")
-
-    def _fit(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> bool:
-        counted = free.dtype == np.int64 and free.ndim == 1 and len(np.unique(free)) == len(free)
-        if not counted or used > self.slots or not ((free >= 0) & (free < used)).all():
-            return False
-        if not ((age >= 0) & (age <= head)).all():
-            return False
-        taken = np.ones(used, np.bool_)
-        taken[free] = False
-        env, start, steps, first = (chunk[name][taken] for name in ("env", "start", "steps", "first"))
-        if chunk["steps"][free].any() or not ((env >= 0) & (env < self.num_envs)).all():
-            return False
-        newest = (head - (age == 0))[env]  # the last row that was written
-        inside = (start > newest - self._share) & (start >= 0) & (start + steps <= newest)
-        if not (inside & (steps >= 0) & (steps <= self.length)).all():
-            return False
-        under_way = [column[steps == 0].tolist() for column in (env, start, first)]
-        return sorted(zip(*under_way, strict=True)) == self._begun(head, age)
-
-    def _begun(self, head: Array, age: Array) -> list[tuple[int, int, bool]]:
-        """Return environment, first row and whether it begins an episode of the chunks that are not complete."""
-        chunks = []
-        for env, (row, steps) in enumerate(zip(head.tolist(), age.tolist(), strict=True)):
-            oldest = max((steps - self.length) // self.period + 1, 0) * self.period
-            chunks += [(env, row - steps + k, k == 0) for k in range(oldest, steps, self.period)]
-        return chunks
 
     def _queue_up(self, free: set[int]) -> None:
         self._open = [deque() for _ in range(self.num_envs)]
@@ -369,13 +337,6 @@ class RecurrentReplayBuffer:
                 queues = self._closed if self._steps[slot] else self._open
                 queues[self._env[slot]].append(int(slot))
         self._oldest[:] = [self._start[queue[0]] if queue else _NEVER for queue in self._closed]
-
-
-def _checked(state: Mapping[str, Any], name: str, own: Array) -> Array:
-    given = np.asarray(state[name])
-    if given.shape != own.shape or given.dtype != own.dtype:
-        raise CheckpointError(f"replay: {name} is {given.dtype}{given.shape}, not {own.dtype}{own.shape}")
-    return given
 
 
 def _like(mask: Array, array: Array) -> Array:

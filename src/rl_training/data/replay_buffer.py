@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.data.mask_column import MaskColumn
 from rl_training.data.memory import require_memory
 from rl_training.data.transitions import Batch
 from rl_training.errors import CheckpointError
@@ -19,7 +20,8 @@ class ReplayBuffer:
     """Keeps the newest ``capacity`` transitions and samples them uniformly, with replacement.
 
     Each transition is one packed row of a byte tensor, so that sampling is a single gather whatever the
-    number of fields; observations keep their own dtype (``uint8`` images stay ``uint8``).
+    number of fields; observations keep their own dtype (``uint8`` images stay ``uint8``). Masks of the actions
+    allowed in ``next_obs`` are kept if there are any; those of ``obs`` only with ``keep_masks``.
     """
 
     _extra_bytes = 0.0
@@ -33,6 +35,7 @@ class ReplayBuffer:
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
         *,
+        keep_masks: bool = False,
         rng: np.random.Generator | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -60,7 +63,8 @@ class ReplayBuffer:
         self._obs, self._next_obs = self._rows["obs"], self._rows["next_obs"]
         self._action, self._reward = self._rows["action"], self._rows["reward"]
         self._discount = self._rows["discount"]
-        self._masks: Array | None = None  # [capacity, A] bool, made when the first mask comes
+        self._next_masks = MaskColumn(capacity)
+        self._masks = MaskColumn(capacity) if keep_masks else None
         self._next = 0
         self._size = 0
 
@@ -80,16 +84,18 @@ class ReplayBuffer:
         discount: Array,
         next_obs: Array,
         next_mask: Array | None = None,
+        mask: Array | None = None,
     ) -> None:
         """Append N transitions given as arrays with a leading dimension N, overwriting the oldest.
 
-        ``next_mask`` [N, A] says which actions are allowed in ``next_obs``; none means all of them.
+        ``next_mask`` [N, A] says which actions are allowed in ``next_obs``, and ``mask`` in ``obs``; none means all.
         """
         capacity, count, start = self.capacity, len(reward), self._next
         if count > capacity:
             newest = slice(count - capacity, None)
             obs, action, reward, discount = obs[newest], action[newest], reward[newest], discount[newest]
             next_obs, next_mask = next_obs[newest], None if next_mask is None else next_mask[newest]
+            mask = None if mask is None else mask[newest]
             # The k-th transition ever added lies at k % capacity, also where others were skipped.
             count, start = capacity, (start + count) % capacity
         end = start + count
@@ -99,22 +105,12 @@ class ReplayBuffer:
         self._action[where] = action
         self._reward[where] = reward
         self._discount[where] = discount
-        if next_mask is not None or self._masks is not None:
-            self._write_masks(where, next_mask)
+        self._next_masks.write(where, next_mask)
+        if self._masks is not None:
+            self._masks.write(where, mask)
         self._next = end if end < capacity else end - capacity
         if self._size < capacity:
             self._size = min(self._size + count, capacity)
-
-    def _write_masks(self, where: Any, next_mask: Array | None) -> None:
-        """Store masks beside the rows ``where``; all that were written without one allow every action."""
-        if self._masks is None:
-            assert next_mask is not None
-            self._masks = self._make_masks(next_mask.shape[1])
-        self._masks[where] = True if next_mask is None else next_mask
-
-    def _make_masks(self, num_actions: int) -> Array:
-        require_memory(self.capacity, num_actions, "algo_kwargs.buffer_size")
-        return np.ones((self.capacity, num_actions), bool)
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions uniformly, as tensors on the buffer's device."""
@@ -126,6 +122,8 @@ class ReplayBuffer:
         """Return the transitions in these slots as tensors on the buffer's device."""
         rows = self._raw.take(slots).view(self._rows.dtype)
         tensor = torch.from_numpy
+        next_masks = self._next_masks.take(slots)
+        masks = None if self._masks is None else self._masks.take(slots)
         batch = Batch(
             tensor(rows["obs"]),
             tensor(rows["action"]),
@@ -134,13 +132,14 @@ class ReplayBuffer:
             tensor(rows["next_obs"]),
             None,
             slots,
-            None if self._masks is None else tensor(self._masks.take(slots, 0)),
+            None if next_masks is None else tensor(next_masks),
+            None if masks is None else tensor(masks),
         )
         return batch if self._on_cpu else self._moved(batch)
 
     def _moved(self, batch: Batch) -> Batch:
         """Bring the tensors of a batch to the buffer's device."""
-        for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "next_mask"):
+        for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "next_mask", "mask"):
             tensor = getattr(batch, name)
             if tensor is not None:
                 setattr(batch, name, tensor.to(self.device))
@@ -149,13 +148,17 @@ class ReplayBuffer:
     def state_dict(self) -> dict[str, Any]:
         """Return the written rows and the position of the ring (the random stream belongs to its owner)."""
         state = {"rows": self.storage[: self._size], "next": self._next, "capacity": self.capacity}
-        if self._masks is not None:
-            state["next_masks"] = self._masks[: self._size]
+        for name, column in self._mask_columns().items():
+            if (masks := column.first(self._size)) is not None:
+                state[name] = masks
         return state
+
+    def _mask_columns(self) -> dict[str, MaskColumn]:
+        return {"next_masks": self._next_masks, **({} if self._masks is None else {"masks": self._masks})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state of a buffer with the same capacity and fields."""
-        rows, position, masks = state["rows"], int(state["next"]), state.get("next_masks")
+        rows, position = state["rows"], int(state["next"])
         if state["capacity"] != self.capacity:
             raise CheckpointError(f"replay: capacity is {state['capacity']}, the config says {self.capacity}")
         if rows.dtype != torch.uint8 or rows.ndim != 2 or rows.shape[1] != self.bytes_per_transition:
@@ -169,11 +172,9 @@ class ReplayBuffer:
             raise CheckpointError(
                 f"replay: {size} rows and position {position} do not fit capacity {self.capacity}"
             )
-        masks = None if masks is None else np.asarray(masks)
-        if masks is not None and (masks.dtype != bool or masks.ndim != 2 or len(masks) != size):
-            raise CheckpointError(f"replay: masks are {masks.dtype}{masks.shape}, not bool with {size} rows")
-        self._masks = None if masks is None else self._make_masks(masks.shape[1])
-        if self._masks is not None:
-            self._masks[:size] = masks
+        columns = self._mask_columns()
+        masks = {name: column.check(state.get(name), size) for name, column in columns.items()}
+        for name, column in columns.items():
+            column.restore(masks[name])
         self.storage[:size] = rows
         self._size, self._next = size, position

@@ -43,9 +43,10 @@ class Transitions:
     terminated: Array  # [N] bool
     truncated: Array  # [N] bool
     next_mask: Array | None = (
-        None  # [N, A] bool, the actions allowed in next_obs; none if the envs give no masks
+        None  # [N, A] bool, the actions allowed in next_obs; none: the envs give no masks
     )
     carry: Carry | None = None  # what the agent remembered when it acted; none if nothing
+    mask: Array | None = None  # [N, A] bool, the actions allowed in obs
 
     def __len__(self) -> int:
         return len(self.env_ids)
@@ -62,6 +63,7 @@ class Transitions:
             self.truncated[keep],
             None if self.next_mask is None else self.next_mask[keep],
             None if self.carry is None else {name: array[keep] for name, array in self.carry.items()},
+            None if self.mask is None else self.mask[keep],
         )
 
 
@@ -81,6 +83,9 @@ class Batch:
     weight: torch.Tensor | None = None  # [B] importance weights, none for uniform replay
     indices: Array | None = None  # [B] the buffer's own names for the rows
     next_mask: torch.Tensor | None = None  # [B, A] bool, the actions allowed in next_obs; none: all
+    mask: torch.Tensor | None = (
+        None  # [B, A] bool, the actions allowed in obs; only where a buffer keeps them
+    )
 
 
 @dataclass(slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import mmap
 import multiprocessing
 import os
 import selectors
@@ -13,7 +11,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -26,23 +23,14 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from rl_training.envs.masks import add_mask, maskable_actions
+from rl_training.envs.masks import add_mask
+from rl_training.envs.worker import FAILED, RESETTING, Env, Worker, map_array, one_line, work
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
-
-_Env = gym.Env[Any, Any]
-
-# The first item of whatever a worker sends.
-_DONE: Final = "done"
-_FAILED: Final = "failed"
-_RESETTING: Final = "resetting"  # A step has ended the episode: from here on the timeout of a reset counts.
 
 _LIVENESS_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 2.0
 _SIGTERM_SECONDS: Final = 0.5
-
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)  # Loaded here, as the dynamic loader may be locked in a forked process.
 
 
 class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -56,7 +44,7 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], _Env]],
+        env_fns: Sequence[Callable[[], Env]],
         *,
         step_timeout: float = 60.0,
         reset_timeout: float = 300.0,
@@ -130,14 +118,14 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         self._end_workers()
         atexit.unregister(self._end_workers)
 
-    def _fork_workers(self, env_fns: Sequence[Callable[[], _Env]], memory: IO[bytes]) -> None:
+    def _fork_workers(self, env_fns: Sequence[Callable[[], Env]], memory: IO[bytes]) -> None:
         context = multiprocessing.get_context("fork")
         for index, env_fn in enumerate(env_fns):
             pipe, worker_pipe = context.Pipe()
             # Left open in this worker, they would keep the others from noticing that the parent has died.
             parent_ends = [pipe, *(worker.pipe for worker in self._workers)]
-            worker = _Worker(env_fn, worker_pipe, memory, index)
-            process = context.Process(target=_work, args=(worker, parent_ends, os.getpid()), daemon=True)
+            worker = Worker(env_fn, worker_pipe, memory, index)
+            process = context.Process(target=work, args=(worker, parent_ends, os.getpid()), daemon=True)
             process.start()
             worker_pipe.close()
             self._workers.append(_Handle(process, pipe))
@@ -151,7 +139,7 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         for index, (*spaces, _, _) in enumerate(specs):
             for got, expected in zip(spaces, (obs_space, action_space), strict=True):
                 if got != expected:
-                    raise EnvError(_one_line(f"env {index}: its space {got} differs from env 0's {expected}"))
+                    raise EnvError(one_line(f"env {index}: its space {got} differs from env 0's {expected}"))
         self.single_observation_space = obs_space
         self.single_action_space = action_space
         self.observation_space = batch_space(obs_space, self.num_envs)
@@ -163,7 +151,7 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         assert isinstance(batch, np.ndarray)
         memory.truncate(max(1, batch.nbytes))
         self._exchange("attach", [(batch.shape, batch.dtype)] * self.num_envs, self._reset_timeout)
-        return _map(memory, batch.shape, batch.dtype)
+        return map_array(memory, batch.shape, batch.dtype)
 
     def _exchange(self, command: str, args: Sequence[tuple[Any, ...]], timeout: float) -> list[Any]:
         """Send every worker its request, then wait for all replies."""
@@ -187,10 +175,10 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
             ready = self._selector.select(_LIVENESS_SECONDS)
             for key, _ in ready:
                 status, payload = self._receive(key.data)
-                if status == _FAILED:
+                if status == FAILED:
                     message, details = payload
                     raise EnvError(f"env {key.data}: {message}", details=details)
-                if status == _RESETTING:
+                if status == RESETTING:
                     limit = self._reset_timeout
                     pending[key.data] = _Deadline("reset", limit, time.monotonic() + limit)
                 else:
@@ -235,96 +223,6 @@ class _Deadline(NamedTuple):
     activity: str
     limit: float
     moment: float
-
-
-class _Worker:
-    """The side of the worker, with one public method for each command."""
-
-    def __init__(self, env_fn: Callable[[], _Env], pipe: Connection, memory: IO[bytes], index: int) -> None:
-        self._env_fn = env_fn
-        self._pipe = pipe
-        self._memory = memory
-        self._index = index
-        self._env: _Env = gym.Env()  # A stand-in that knows no episode, for errors before there is an env.
-        self._obs: Array = np.empty(())
-        self._maskable = False
-
-    def serve(self) -> None:
-        """Answer requests until the parent says to close, or is gone."""
-        with contextlib.suppress(EOFError, OSError):
-            while (request := self._pipe.recv())[0] != "close":
-                self._answer(*request)
-        with contextlib.suppress(Exception):  # Nobody is left to be told.
-            self._env.close()
-
-    def _answer(self, command: str, args: tuple[Any, ...]) -> None:
-        try:
-            self._pipe.send((_DONE, getattr(self, command)(*args)))
-        except Exception as error:
-            self._pipe.send((_FAILED, (self._describe(error), traceback.format_exc())))
-
-    def start(self) -> tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]:
-        self._env = env = self._env_fn()
-        self._maskable = maskable_actions(env.action_space) > 0
-        return env.observation_space, env.action_space, env.metadata, env.render_mode
-
-    def attach(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._obs = _map(self._memory, shape, dtype)[self._index, ...]
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Array | None:
-        obs, info = self._env.reset(seed=seed, options=options)
-        self._publish(obs)
-        return self._mask_in(info)
-
-    def step(self, action: Any) -> tuple[float, bool, bool, Array | None, Array | None, Array | None]:
-        obs, reward, terminated, truncated, info = self._env.step(action)
-        self._publish(obs)
-        mask, final_obs, final_mask = self._mask_in(info), None, None
-        if terminated or truncated:
-            # A copy, because the env may write the next episode's first obs into the same array.
-            final_obs, final_mask = self._obs.copy(), mask
-            self._pipe.send((_RESETTING, None))
-            mask = self.reset()
-        return float(reward), bool(terminated), bool(truncated), final_obs, mask, final_mask
-
-    def call(self, name: str, args: tuple[Any, ...]) -> Any:
-        return self._env.get_wrapper_attr(name)(*args)
-
-    def _mask_in(self, info: dict[str, Any]) -> Array | None:
-        return info.get("action_mask") if info and self._maskable else None
-
-    def _publish(self, obs: Any) -> None:
-        # An assignment would broadcast a wrong shape, and cut floats down to integers, without a word.
-        if np.shape(obs) != self._obs.shape:
-            raise EnvError(f"expected an observation of shape {self._obs.shape}, got {np.shape(obs)}")
-        np.copyto(self._obs, obs, casting="same_kind")
-
-    def _describe(self, error: Exception) -> str:
-        kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
-        text = _one_line(f"{kind}{error}").removesuffix(":")
-        position = self._position()
-        # The wrapper that knows the position may have added it to its own error.
-        return text if text.endswith(position) else f"{text} {position}"
-
-    def _position(self) -> str:
-        known = [
-            f"{label} {self._env.get_wrapper_attr(name)}"
-            for label, name in (("episode seed", "episode_seed"), ("step", "episode_step"))
-            if self._env.has_wrapper_attr(name)
-        ]
-        return f"({', '.join(known)})" if known else ""
-
-
-def _work(worker: _Worker, parent_ends: list[Connection], parent_pid: int) -> None:
-    """Run a worker process from its fork to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent acts on it.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for end in parent_ends:
-        end.close()
-    if os.getppid() == parent_pid:  # Otherwise it died before the kernel was asked to pass that on.
-        worker.serve()
 
 
 def _end_workers(workers: list[_Handle], owner_pid: int) -> None:
@@ -372,12 +270,3 @@ def _nameless_file() -> IO[bytes]:
     if sys.platform != "linux":
         return tempfile.TemporaryFile()
     return open(os.memfd_create("observations"), "r+b")
-
-
-def _map(memory: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    shared: Array = np.ndarray(shape, dtype, buffer=mmap.mmap(memory.fileno(), 0))
-    return shared
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_training.algorithms.catalogue import experiment
 from rl_training.config import ExperimentConfig
-from rl_training.config.loading import apply_overrides, build_config, put, read_mapping
+from rl_training.config.loading import apply_overrides, put, read_mapping
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.registry import config_class
 
 _ASSETS = Path(__file__).parent.parent / "assets"
 
@@ -61,7 +61,7 @@ def load_config(source: Source, overrides: Iterable[str] | Mapping[str, Any] = (
     Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values. A mapping as a value leaves
     the keys of a section alone that it does not name.
     """
-    return build_config(read_source(source, overrides), config_class)
+    return experiment(read_source(source, overrides))
 
 
 def read_source(source: Source, overrides: Iterable[str] | Mapping[str, Any] = ()) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -28,6 +29,8 @@ def with_noise(mean: torch.Tensor, noise: torch.Tensor, clip: float | None = Non
 class DeterministicActor(nn.Module):
     """One action for each input [B, in], bounded by tanh."""
 
+    has_modes: ClassVar[bool] = False
+
     def __init__(
         self, size: int, action_size: int, hidden_sizes: Sequence[int], activation: str = "relu"
     ) -> None:
@@ -41,6 +44,8 @@ class DeterministicActor(nn.Module):
 
 class SquashedGaussianActor(nn.Module):
     """A Gaussian for each input [B, in], squashed by tanh."""
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self, size: int, action_size: int, hidden_sizes: Sequence[int], activation: str = "relu"

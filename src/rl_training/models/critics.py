@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -12,6 +13,8 @@ from rl_training.models.mlp import MLP
 
 class TwinQ(nn.Module):
     """Two independent estimates of an action's value, of which the smaller one is the safer."""
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self, size: int, action_size: int, hidden_sizes: Sequence[int], activation: str = "relu"

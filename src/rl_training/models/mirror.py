@@ -1,4 +1,8 @@
-"""Acting on few observations without torch's overhead: a NumPy view of a small network."""
+"""Acting on few observations without torch's overhead: NumPy views of small networks.
+
+The arrays of a mirror share memory with the parameters, so it follows every in-place update for free. It has to be
+made after the parameters have found their final place.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from torch import nn
 
-from rl_training.models.mlp import MAX_PRODUCTS
-from rl_training.models.mlp_c51_q_network import MLPC51QNetwork
-from rl_training.models.mlp_q_network import ActionMLP, MLPQNetwork
-from rl_training.models.mlp_qr_q_network import MLPQRQNetwork
+from rl_training.models.mlp import MAX_PRODUCTS, MLP
+from rl_training.models.mlp_q_network import ActionMLP, Features, MLPQNetwork
 from rl_training.models.noisy import NoisyLinear, draw_noise
+from rl_training.models.normalizer import numpy_normalizer
 from rl_training.spaces import Array
 
 _ZERO = np.float32(0.0)  # a Python 0.0 would be converted anew at every call
@@ -24,8 +27,34 @@ MAX_BATCH = 16
 """Above this many observations torch is the faster one."""
 
 
+def max_batch(*weights: Array) -> int:
+    """Return how many observations are worth computing here with these matrices; 0 if they are too large."""
+    return min(MAX_BATCH, MAX_PRODUCTS // max(weight.size for weight in weights))
+
+
+def on_cpu(network: nn.Module) -> bool:
+    """Say whether all parameters can be looked at by NumPy."""
+    return all(parameter.device.type == "cpu" for parameter in network.parameters())
+
+
+class NumpyFeatures:
+    """What ``Features`` makes of observations [N, *obs]: float vectors [N, size]."""
+
+    def __init__(self, features: Features) -> None:
+        normalizer = features.normalizer
+        self._normalize = None if normalizer is None else numpy_normalizer(normalizer)
+
+    def __call__(self, obs: Array) -> Array:
+        """Return the vectors, which may share memory with the observations."""
+        if self._normalize is not None:
+            obs = self._normalize(obs)
+        elif obs.dtype is not _FLOAT32:
+            obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
+        return obs.reshape(len(obs), -1)
+
+
 class NumpyNorm:
-    """A layer that normalises [..., size], in place; it shares memory with torch's own, too."""
+    """A layer that normalises [..., size], in place."""
 
     def __init__(self, norm: nn.Module) -> None:
         assert isinstance(norm, nn.LayerNorm)
@@ -41,68 +70,80 @@ class NumpyNorm:
         return x
 
 
-class NumpyMirror:
-    """Computes what a network gives for observations [N, *obs], for N up to ``max_batch``.
+class NumpyMLP:
+    """What an ``MLP`` gives for one vector [in] or for several [N, in].
 
-    Its arrays share memory with the parameters, so it follows every in-place update for free. It has to be
-    made after the parameters have found their final place.
+    With ``activate_last`` its output is activated, too, after ``last_norm`` if that is given.
     """
 
-    def __init__(self, network: ActionMLP) -> None:
-        self._activate = ACTIVATIONS[network.mlp.activation]
-        self._dueling = network.dueling
-        self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
-        flat = [parameter.detach().numpy() for parameter in network.mlp.flat]
+    def __init__(self, mlp: MLP, *, activate_last: bool = False, last_norm: nn.Module | None = None) -> None:
+        flat = [parameter.detach().numpy() for parameter in mlp.flat]
         self._layers = list(zip(flat[::2], flat[1::2], strict=True))
-        self._norms = [NumpyNorm(norm) for norm in network.mlp.norms]
+        self.weights = [weight for weight, _ in self._layers]
+        self._activate = ACTIVATIONS[mlp.activation]
+        self._norms = [NumpyNorm(norm) for norm in (*mlp.norms, *([] if last_norm is None else [last_norm]))]
+        self._activated = len(self._layers) - (not activate_last)
         self._sigmas = [
             (layer.weight_sigma.detach().numpy(), layer.bias_sigma.detach().numpy())
             if isinstance(layer, NoisyLinear)
             else None
-            for layer in network.mlp.linears
+            for layer in mlp.linears
         ]
-        self.max_batch = min(MAX_BATCH, MAX_PRODUCTS // max(weight.size for weight, _ in self._layers))
 
-    def __call__(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
-        """Return the network's output [N, A] or [N, A, width], under noise drawn for each if ``rng`` is given."""
-        if obs.dtype is not _FLOAT32:
-            obs = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32)
-        activate, last = self._activate, len(self._layers) - 1
-        x = obs.ravel() if len(obs) == 1 else obs.reshape(len(obs), -1)
+    def __call__(self, x: Array, rng: np.random.Generator | None = None) -> Array:
+        """Return the output, a new array [out] or [N, out], under noise drawn for each row if ``rng`` is given."""
+        activate, activated = self._activate, self._activated
         for i, (weight, bias) in enumerate(self._layers):
             sigmas = self._sigmas[i]
-            noisy = None if rng is None or sigmas is None else self._noise(x, len(obs), sigmas, rng)
+            noisy = None if rng is None or sigmas is None else _noise(x, sigmas, rng)
             # A product with a vector is cheaper than with a matrix of one row.
             x = weight.dot(x) if x.ndim == 1 else x @ weight.T
             x += bias
             if noisy is not None:
                 x += noisy
-            if i < last:
+            if i < activated:
                 if self._norms:
                     self._norms[i](x)
                 activate(x)
-        out: Array = x.reshape(len(obs), *self._shape)
-        if self._dueling:
-            advantage = out[:, 1:]
-            return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
-        return out
+        return x
 
-    @staticmethod
-    def _noise(x: Array, rows: int, sigmas: tuple[Array, Array], rng: np.random.Generator) -> Array:
-        weight, bias = sigmas
-        inner, outer = draw_noise(rng, rows, weight.shape[1], weight.shape[0])
-        if x.ndim == 1:
-            return np.asarray(outer[0] * (weight.dot(x * inner[0]) + bias))
-        return np.asarray(outer * ((x * inner) @ weight.T + bias))
+
+def _noise(x: Array, sigmas: tuple[Array, Array], rng: np.random.Generator) -> Array:
+    weight, bias = sigmas
+    inner, outer = draw_noise(rng, 1 if x.ndim == 1 else len(x), weight.shape[1], weight.shape[0])
+    if x.ndim == 1:
+        return np.asarray(outer[0] * (weight.dot(x * inner[0]) + bias))
+    return np.asarray(outer * ((x * inner) @ weight.T + bias))
+
+
+def numpy_duel(out: Array) -> Array:
+    """Combine value and advantages [N, 1 + A, ...] into values of the actions [N, A, ...]."""
+    advantage = out[:, 1:]
+    return np.asarray(out[:, :1] + advantage - advantage.mean(1, keepdims=True))
+
+
+class NumpyMirror:
+    """Computes what a network of the value-based family gives for observations [N, *obs], for N up to ``max_batch``."""
+
+    def __init__(self, network: ActionMLP) -> None:
+        self._features, self._mlp = NumpyFeatures(network.features), NumpyMLP(network.mlp)
+        self._dueling = network.dueling
+        self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
+        self.max_batch = max_batch(*self._mlp.weights)
+
+    def __call__(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
+        """Return the network's output [N, A] or [N, A, width], under noise drawn for each if ``rng`` is given."""
+        x = self._features(obs)
+        out: Array = self._mlp(x[0] if len(x) == 1 else x, rng).reshape(len(obs), *self._shape)
+        return numpy_duel(out) if self._dueling else out
 
 
 def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
-    """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
-    if type(network) not in (MLPQNetwork, MLPQRQNetwork, MLPC51QNetwork):
+    """Return the mirror of a network, or none if it computes something else, on another device, or is too large."""
+    if type(network).forward not in (ActionMLP.forward, MLPQNetwork.forward) or not on_cpu(network):
         return None
     assert isinstance(network, ActionMLP)
-    on_cpu = all(p.device.type == "cpu" for p in network.parameters())
-    if network.mlp.activation not in ACTIVATIONS or network.features.normalizer is not None or not on_cpu:
+    if network.mlp.activation not in ACTIVATIONS or network.features.normalizer is not None:
         return None
     mirror = NumpyMirror(network)
     return mirror if mirror.max_batch else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,7 +44,12 @@ class MLP(nn.Module):
 
     With ``layer_norm``, the sums of every hidden layer are normalised before they are activated (Ba et al. 2016).
     With ``noisy_sigma``, the layers from ``noisy_from`` on are noisy, and the last one in any case.
+
+    The fused function can be differentiated once. Second derivatives, as in products with a Fisher matrix, need
+    ``fused=False``, which goes through torch's own modules.
     """
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class MLP(nn.Module):
         layer_norm: bool = False,
         noisy_sigma: float | None = None,
         noisy_from: int = 1,
+        fused: bool = True,
     ) -> None:
         super().__init__()
         self.sizes, self.activation = tuple(sizes), activation
@@ -66,7 +72,7 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(self._layers)
         self.noisy = plain < len(pairs)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
-        self.fused = activation in _FUSED and not self.norms
+        self.fused = fused and activation in _FUSED and not self.norms
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
+from typing_extensions import Unpack
 
-from rl_training.models.mlp_q_network import ActionMLP
+from rl_training.models.mlp_q_network import ActionMLP, PerceptronOptions
 
 
 class MLPC51QNetwork(ActionMLP):
     """A multilayer perceptron from observations to logits over a fixed support [B, num_actions, num_atoms]."""
 
+    has_modes: ClassVar[bool] = False
     support: torch.Tensor
 
     def __init__(
@@ -22,24 +25,9 @@ class MLPC51QNetwork(ActionMLP):
         v_min: float = -10.0,
         v_max: float = 10.0,
         hidden_sizes: Sequence[int] = (256, 256),
-        *,
-        activation: str = "relu",
-        dueling: bool = False,
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        noisy_sigma: float | None = None,
+        **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(
-            obs_shape,
-            num_actions,
-            num_atoms,
-            hidden_sizes,
-            activation=activation,
-            dueling=dueling,
-            normalize_obs=normalize_obs,
-            layer_norm=layer_norm,
-            noisy_sigma=noisy_sigma,
-        )
+        super().__init__(obs_shape, num_actions, num_atoms, hidden_sizes, **options)
         self.register_buffer("support", torch.linspace(v_min, v_max, num_atoms), persistent=False)
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ class MLPIQNQNetwork(nn.Module):
     the hidden layers, but not that embedding.
     """
 
+    has_modes: ClassVar[bool] = False
     frequencies: torch.Tensor
 
     def __init__(
@@ -29,11 +31,11 @@ class MLPIQNQNetwork(nn.Module):
         hidden_sizes: Sequence[int] = (256, 256),
         *,
         num_cosines: int = 64,
-        activation: str = "relu",
         dueling: bool = False,
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
+        activation: str = "relu",
         noisy_sigma: float | None = None,
+        layer_norm: bool = False,
+        normalize_obs: bool = False,
     ) -> None:
         super().__init__()
         if not hidden_sizes:

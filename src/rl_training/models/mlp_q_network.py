@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, TypedDict
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from rl_training.models.mlp import MLP
 from rl_training.models.normalizer import RunningNormalizer
@@ -16,6 +18,8 @@ class Features(nn.Module):
 
     With ``normalize``, they are standardised by running statistics instead.
     """
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(self, obs_shape: tuple[int, ...], *, normalize: bool = False) -> None:
         super().__init__()
@@ -33,6 +37,16 @@ class Features(nn.Module):
         return obs if obs.dtype == torch.float32 else obs.float()
 
 
+class PerceptronOptions(TypedDict, total=False):
+    """Keywords of ``ActionMLP`` that the networks built on it hand on."""
+
+    activation: str
+    dueling: bool
+    normalize_obs: bool
+    layer_norm: bool
+    noisy_sigma: float | None
+
+
 class ActionMLP(nn.Module):
     """A multilayer perceptron from observations [B, *obs_shape] to ``width`` numbers for each action.
 
@@ -40,6 +54,8 @@ class ActionMLP(nn.Module):
     combined number by number: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9). ``layer_norm`` normalises hidden
     layers. With ``noisy_sigma``, layers behind the first are noisy.
     """
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -71,29 +87,16 @@ class ActionMLP(nn.Module):
 class MLPQNetwork(ActionMLP):
     """A multilayer perceptron from observations [B, *obs_shape] to Q-values [B, num_actions]."""
 
+    has_modes: ClassVar[bool] = False
+
     def __init__(
         self,
         obs_shape: tuple[int, ...],
         num_actions: int,
         hidden_sizes: Sequence[int] = (256, 256),
-        *,
-        activation: str = "relu",
-        dueling: bool = False,
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        noisy_sigma: float | None = None,
+        **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(
-            obs_shape,
-            num_actions,
-            1,
-            hidden_sizes,
-            activation=activation,
-            dueling=dueling,
-            normalize_obs=normalize_obs,
-            layer_norm=layer_norm,
-            noisy_sigma=noisy_sigma,
-        )
+        super().__init__(obs_shape, num_actions, 1, hidden_sizes, **options)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return Q-values [B, num_actions]."""

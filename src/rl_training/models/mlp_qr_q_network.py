@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
+from typing_extensions import Unpack
 
-from rl_training.models.mlp_q_network import ActionMLP
+from rl_training.models.mlp_q_network import ActionMLP, PerceptronOptions
 
 
 class MLPQRQNetwork(ActionMLP):
     """A multilayer perceptron from observations to quantiles of the return [B, num_actions, num_quantiles]."""
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -18,24 +22,9 @@ class MLPQRQNetwork(ActionMLP):
         num_actions: int,
         num_quantiles: int = 200,
         hidden_sizes: Sequence[int] = (256, 256),
-        *,
-        activation: str = "relu",
-        dueling: bool = False,
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        noisy_sigma: float | None = None,
+        **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(
-            obs_shape,
-            num_actions,
-            num_quantiles,
-            hidden_sizes,
-            activation=activation,
-            dueling=dueling,
-            normalize_obs=normalize_obs,
-            layer_norm=layer_norm,
-            noisy_sigma=noisy_sigma,
-        )
+        super().__init__(obs_shape, num_actions, num_quantiles, hidden_sizes, **options)
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the actions [B] with the greatest mean over the quantiles."""

@@ -23,7 +23,8 @@ _SAME = (
 def has_modes(network: nn.Module) -> bool:
     """Return false if every part is known to do the same in training and in evaluation, unlike dropout.
 
-    Walking through all modules to switch them back and forth costs as much as a small layer does.
+    Walking through all modules to switch them back and forth costs as much as a small layer does. A class says of
+    itself ``has_modes = False``; that holds for its own code only, neither for its children nor for subclasses.
     """
     return any(map(_may_have_modes, network.modules()))
 
@@ -31,4 +32,4 @@ def has_modes(network: nn.Module) -> bool:
 def _may_have_modes(module: nn.Module) -> bool:
     if module._forward_pre_hooks or module._forward_hooks:  # as of spectral normalisation
         return True
-    return type(module) not in _SAME and not type(module).__module__.startswith("rl_training.models.")
+    return type(module) not in _SAME and bool(vars(type(module)).get("has_modes", True))

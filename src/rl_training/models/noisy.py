@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ class NoisyLinear(nn.Module):
 
     Without a draw of noise (see ``noise``) it is its mean, the plain layer of ``weight`` and ``bias``.
     """
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(self, in_features: int, out_features: int, sigma: float = 0.5) -> None:
         super().__init__()

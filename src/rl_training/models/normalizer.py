@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ class RunningNormalizer(nn.Module):
     ``predict``, which all take raw observations.
     """
 
+    has_modes: ClassVar[bool] = False
     mean: torch.Tensor
     var: torch.Tensor
     count: torch.Tensor

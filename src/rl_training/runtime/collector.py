@@ -82,17 +82,18 @@ class Collector:
         self._started += 1
         return obs, mask
 
-    def step(self, algorithm: Algorithm, *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
+    def step(self, algorithm: Algorithm[Any], *, explore: bool = True) -> tuple[Transitions, list[Episode]]:
         """Make one step of every environment; return its transitions and the episodes that ended."""
         obs, carry = self._obs if self._obs is not None else self.obs, self._carry
+        mask = self._mask
         lap = self._timer.lap
         lap("other")
         if explore:
             algorithm.observe(obs)
-        if self._mask is None:
+        if mask is None:
             decision = algorithm.act(obs, carry, explore=explore)
         else:
-            decision = algorithm.act(obs, carry, explore=explore, mask=self._mask)
+            decision = algorithm.act(obs, carry, explore=explore, mask=mask)
         lap("inference")
         actions = self._actions.to_env(decision.action)
         if self._own:
@@ -108,7 +109,7 @@ class Collector:
         lap("environment")
 
         step = Transitions(
-            self._all, obs, decision.action, reward, next_obs, terminated, truncated, next_mask, carry
+            self._all, obs, decision.action, reward, next_obs, terminated, truncated, next_mask, carry, mask
         )
         if decision.carry is not None:
             # With NEXT_STEP, the observation to act on next is the first of an episode one step later.
@@ -196,10 +197,6 @@ class Collector:
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
         return episodes
-
-    def restores(self) -> str:
-        """Say how the environments' state comes back from a checkpoint: ``replayed`` or ``restarted``."""
-        return "replayed" if isinstance(self.envs, _OWN) else "restarted"
 
     def state_dict(self, *, lost: bool = False) -> dict[str, Any]:
         """Return observations, statistics and the journal of every environment (none if the envs are ``lost``)."""

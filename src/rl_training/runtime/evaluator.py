@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class Evaluation:
 
 
 def evaluate(
-    algorithm: Algorithm,
+    algorithm: Algorithm[Any],
     env: EnvConfig,
     actions: ActionSpec,
     options: EvaluationConfig,
@@ -90,7 +91,7 @@ def _evaluation_env(env: EnvConfig) -> EnvConfig:
 
 
 def _play(
-    algorithm: Algorithm,
+    algorithm: Algorithm[Any],
     env: EnvConfig,
     actions: ActionSpec,
     options: EvaluationConfig,

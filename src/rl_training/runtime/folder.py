@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its lock, and the small files that describe it."""
+"""The folder of a run: its name, its lock, where everything lies, and the small files that describe it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,43 @@ class RunFolder:
         """The log of all metrics."""
         return self.path / "metrics.jsonl"
 
-    def write(self, config: ExperimentConfig[Any], metadata: Mapping[str, Any]) -> None:
-        """Write ``config.yaml`` and ``metadata.json``, each whole or not at all."""
-        write_whole(self.path / "config.yaml", dump_yaml(config))
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.yaml"
+
+    @property
+    def table(self) -> Path:
+        """The metrics as CSV."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Where event files lie."""
+        return self.path / "tensorboard"
+
+    @property
+    def curve(self) -> Path:
+        """The picture of the learning curve."""
+        return self.path / "curve.png"
+
+    def describe(self, config: ExperimentConfig[Any], algo: str, title: str, step: int) -> None:
+        """Write ``config.yaml`` and ``metadata.json``, each whole or not at all, as the run goes on from ``step``."""
+        segment = {"from_step": step, "total_timesteps": config.total_timesteps}
+        metadata = {
+            "algo": algo,
+            "title": title,
+            "environment": environment_facts(config.threads, config.device),
+            "segments": [*self._read_metadata().get("segments", []), segment],
+        }
+        write_whole(self.config, dump_yaml(config))
         write_whole(self.path / "metadata.json", json.dumps(metadata, indent=2) + "\n")
 
-    def read_metadata(self) -> dict[str, Any]:
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write the outcome of the run as JSON for machines."""
+        write_whole(self.path / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def _read_metadata(self) -> dict[str, Any]:
         """Return what ``metadata.json`` says, empty if there is none or it is damaged."""
         try:
             data = json.loads((self.path / "metadata.json").read_text(encoding="utf-8"))

@@ -155,11 +155,9 @@ class LogBook:
         self._complained = False
         self._loggers: list[Logger] = [self._jsonl]
         if options.csv:
-            self._open(lambda: CsvLogger(folder.path / "metrics.csv", folder.metrics), "CsvLogger")
+            self._open(lambda: CsvLogger(folder.table, folder.metrics), "CsvLogger")
         if options.tensorboard:
-            self._open(
-                lambda: TensorBoardLogger(folder.path / "tensorboard", clock.steps), "TensorBoardLogger"
-            )
+            self._open(lambda: TensorBoardLogger(folder.tensorboard, clock.steps), "TensorBoardLogger")
         if console:
             self._open(lambda: ConsoleLogger(clock.total, clock.steps), "ConsoleLogger")
 
@@ -218,8 +216,3 @@ def _reason(error: Exception) -> str:
 def _close(logger: Logger) -> None:
     with contextlib.suppress(OSError):
         logger.close()
-
-
-def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """Write the outcome of a run as JSON for machines."""
-    write_whole(path, json.dumps(result, indent=2) + "\n")

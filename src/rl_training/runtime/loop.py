@@ -19,19 +19,21 @@ def train(run: Run) -> Iterator[Clock]:
     algorithm, metrics, lap = run.algorithm, run.metrics, run.timer.lap
     while not clock.finished:
         step, episodes = collector.step(algorithm)
-        experience.add(step)
         clock.steps += len(step)
         if episodes:
             clock.episodes += len(episodes)
             metrics.record_episodes(episodes)
         algorithm.advance(clock.steps)
+        lap("other")
+        experience.add(step)
         for batch in experience.batches(clock.steps):
-            lap("other")
+            lap("replay")
             result = _quietly(algorithm.update, batch)
-            experience.feedback(batch, result.priorities)
-            metrics.record(result.metrics)
-            clock.updates += 1
             lap("learning")
+            experience.feedback(batch, result)
+            metrics.record(result.metrics)
+            clock.updates += result.gradient_steps
+        lap("replay")
         yield clock
 
 

@@ -16,7 +16,7 @@ from rl_training.spaces import ActionSpec, Array, ContinuousActions, DiscreteAct
 class Policy:
     """Chooses actions for one raw observation or a batch of them, in the environment's own units."""
 
-    def __init__(self, algorithm: Algorithm, obs: ObsSpec, actions: ActionSpec) -> None:
+    def __init__(self, algorithm: Algorithm[Any], obs: ObsSpec, actions: ActionSpec) -> None:
         self.algorithm = algorithm
         self.obs = obs
         self.actions = actions
@@ -136,7 +136,7 @@ def _per_env(name: str, given: Any, count: int, kinds: str) -> Array:
 
 
 def decide(
-    algorithm: Algorithm, obs: Array, carry: Carry | None, mask: Array | None, *, explore: bool
+    algorithm: Algorithm[Any], obs: Array, carry: Carry | None, mask: Array | None, *, explore: bool
 ) -> Decision:
     """Let an algorithm act; a ``mask`` is only handed to it if there is one, as not every algorithm knows them."""
     if mask is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rl_training.algorithms import catalogue
 from rl_training.algorithms.protocol import Algorithm, Experience
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext, NetworkFactory
 from rl_training.config import ExperimentConfig
@@ -29,19 +30,18 @@ class Run:
     def __init__(
         self,
         config: ExperimentConfig[Any],
-        spec: AlgorithmSpec,
+        spec: AlgorithmSpec | None = None,
         *,
         env: EnvFactory | None = None,
         network: NetworkFactory | None = None,
     ) -> None:
         self.config = config
-        self.spec = spec
+        self.spec = spec = catalogue.find(config.algo) if spec is None else spec
         self.env_factory = env
         self.clock = Clock(config.total_timesteps)
         self.metrics = Metrics(config.logging.window)
         self.timer = Timer()
         self.streams = Streams(config.seed)
-        self.stop_reason: str | None = None
         torch.set_num_threads(config.threads)
         seeds = [EpisodeSeeds(seed_sequence(config.seed, "env", i)) for i in range(config.env.num_envs)]
         envs = make_vector_env(config.env, seeds, env)
@@ -49,7 +49,7 @@ class Run:
             obs, actions = describe_spaces(envs.single_observation_space, envs.single_action_space)
             self.policy = build_policy(config, spec, obs, actions, self.streams, network)
             context = build_context(config, obs, actions, self.streams, network)
-            self.experience: Experience = spec.build_experience(context)
+            self.experience: Experience[Any] = spec.build_experience(context)
             self.collector = Collector(envs, actions, seed_sequence(config.seed, "env"), self.timer)
             keep_freed_memory()  # after the replay, which is never freed
         except BaseException:
@@ -57,13 +57,9 @@ class Run:
             raise
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Algorithm[Any]:
         """The learner."""
         return self.policy.algorithm
-
-    def stop(self, reason: str) -> None:
-        """Ask the loop to end after the current step."""
-        self.stop_reason = reason
 
     def state_dict(self, *, envs_lost: bool = False) -> dict[str, Any]:
         """Return all state, by the sections of a checkpoint."""
@@ -132,7 +128,10 @@ def build_policy(
 ) -> Policy:
     """Build a learner with freshly initialised weights."""
     if actions.kind not in spec.action_kinds:
-        raise ActionKindError(spec, actions.kind)
+        raise ConfigError(
+            f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {actions.kind} ones; "
+            f"{catalogue.takers(actions.kind)}"
+        )
     context = build_context(config, obs, actions, streams, network)
     # torch initialises from its global generator; fork it so that nobody else's stream is touched.
     with torch.random.fork_rng(devices=[]):
@@ -143,7 +142,7 @@ def build_policy(
             raise ConfigError(f"network: cannot be built: {str(error).splitlines()[0]}") from error
 
 
-def load_learner(algorithm: Algorithm, tree: Mapping[str, Any]) -> None:
+def load_learner(algorithm: Algorithm[Any], tree: Mapping[str, Any]) -> None:
     """Give a learner the state that a checkpoint holds of it."""
     state = {"model": tree["model"], "optimizer": tree["optimizer"], "counters": tree["loop"]["learner"]}
     algorithm.load_state_dict(state)
@@ -158,13 +157,3 @@ def pick_device(name: str) -> torch.device:
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device: 'mps' is not available here; use 'cpu' or 'auto'")
     return torch.device(name)
-
-
-class ActionKindError(ConfigError):
-    """An algorithm was given an action space that it cannot take."""
-
-    def __init__(self, spec: AlgorithmSpec, kind: str) -> None:
-        super().__init__(
-            f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {kind} ones"
-        )
-        self.kind = kind

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,12 @@ class Saver:
         """Let the next save link the segments of a checkpoint whose state the run has just taken over."""
         self._previous = Saved(checkpoint.path.absolute(), checkpoint.files)
 
-    def save(self, step: int, state: Callable[[], tuple[Tree, dict[str, Any]]], *, best: bool) -> Path | None:
-        """Save the tree and the info that ``state`` gives; return where, or none if the disk refused."""
+    def save(self, step: int, tree: Tree, info: dict[str, Any], *, best: bool) -> Path | None:
+        """Save a tree of state; return where, or none if the disk refused."""
         try:
-            saved = write_checkpoint(self.folder, step, *state(), previous=self._previous)
+            saved = write_checkpoint(self.folder, step, tree, info, previous=self._previous)
         except (SaveFailed, OSError) as error:
-            self._failed += 1
-            if self._failed >= MAX_FAILED_SAVES:
-                raise StorageError(
-                    f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
-                ) from error
-            notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
+            self.refused(error)
             return None
         self._failed = 0
         self._previous = saved
@@ -59,6 +53,15 @@ class Saver:
             self.name("best", saved.path)
         self._retire(saved.path)
         return saved.path
+
+    def refused(self, error: Exception) -> None:
+        """Count a save that the disk refused: a warning, or the end of the run at the third in a row."""
+        self._failed += 1
+        if self._failed >= MAX_FAILED_SAVES:
+            raise StorageError(
+                f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
+            ) from error
+        notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
 
     def name(self, hint: str, path: Path) -> None:
         """Let ``best`` or ``latest`` point at a checkpoint; a failure costs a warning only."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,18 @@ from rl_training.errors import CheckpointError, EnvError, NonFiniteError, Storag
 from rl_training.runtime.callbacks import Callback, keyed
 from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
-from rl_training.runtime.clock import Every
 from rl_training.runtime.console import notice
 from rl_training.runtime.evaluator import Abandoned, Evaluation, EvaluationError, evaluate
 from rl_training.runtime.folder import RunFolder, environment_facts
 from rl_training.runtime.loggers import LogBook
 from rl_training.runtime.loop import train
+from rl_training.runtime.milestones import Milestones
+from rl_training.runtime.report import TrainResult
 from rl_training.runtime.run import Run
 from rl_training.runtime.saving import Saver
 from rl_training.runtime.signals import Interrupted, SignalGuard
 
 __all__ = ["Interrupted", "Session", "TrainResult"]
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a finished run says of itself."""
-
-    run_dir: Path
-    checkpoint: Path
-    steps: int
-    updates: int
-    episodes: int
-    seconds: float
-    time_split: str
-    metrics: dict[str, float]
-    evaluation: Evaluation | None
-    stop_reason: str | None
 
 
 class Session:
@@ -70,8 +54,8 @@ class Session:
         self._saved_at: tuple[int, Path] | None = None
         self._logged_at = -1
         self._warned: set[str] = set()
+        self.stop_reason: str | None = None
         self.last_row: dict[str, float] = {}
-        self.last_evaluation: Evaluation | None = None
 
     # What callbacks use
 
@@ -87,7 +71,7 @@ class Session:
 
     def stop(self, reason: str) -> None:
         """End training after this step, in good order."""
-        self.run.stop(reason)
+        self.stop_reason = reason
         self._saved_at = None  # a checkpoint of this step does not know of the stop
 
     def log(self, values: Mapping[str, float]) -> None:
@@ -122,8 +106,11 @@ class Session:
 
     # The run itself
 
-    def load(self, checkpoint: Checkpoint) -> str:
-        """Take over a checkpoint; return how the environments came back."""
+    def load(self, checkpoint: Checkpoint, *, forget_stop: bool = False) -> str:
+        """Take over a checkpoint; return how the environments came back.
+
+        A run that had been stopped stays stopped, unless it is told to ``forget_stop``.
+        """
         restored = self.run.load_state_dict(checkpoint.tree)
         try:
             state = checkpoint.tree["session"]
@@ -134,7 +121,8 @@ class Session:
                 raise ValueError("log_offset is negative")
             self._logged_at = int(state["logged_at"])
             self._evaluation_due = bool(state["evaluation_due"])
-            self.run.stop_reason = None if state["stop_reason"] is None else str(state["stop_reason"])
+            reason = state["stop_reason"]
+            self.stop_reason = None if reason is None or forget_stop else str(reason)
             saved_callbacks = dict(state["callbacks"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{checkpoint.path}: session: {type(error).__name__}: {error}") from error
@@ -190,9 +178,7 @@ class Session:
     def _train(self) -> None:
         run, config = self.run, self.run.config
         clock = run.clock
-        log = Every(config.logging.frequency, clock.steps)
-        evaluation = Every(config.evaluation.frequency, clock.steps)
-        checkpoint = Every(config.checkpoint.frequency, clock.steps)
+        due = Milestones(config, clock.steps)
         hooks = [
             callback.on_step for callback in self._callbacks if type(callback).on_step is not Callback.on_step
         ]
@@ -201,26 +187,26 @@ class Session:
         self._evaluation_due = False
         if self._stopped():
             return
-        due = min(log.next, evaluation.next, checkpoint.next)
+        next_due = due.next
         run.timer.lap("other")
         for _ in train(run):
             for hook in hooks:
                 hook(self)
             steps = clock.steps
-            if steps >= due:
-                if log.due(steps):
+            if steps >= next_due:
+                if due.log.due(steps):
                     self._log_row()
-                saved = evaluation.due(steps) and self._evaluate_periodically()
-                if checkpoint.due(steps) and not saved:
+                saved = due.evaluation.due(steps) and self._evaluate_periodically()
+                if due.checkpoint.due(steps) and not saved:
                     self._save()
-                due = min(log.next, evaluation.next, checkpoint.next)
+                next_due = due.next
             if self._guard.received is not None:
                 self.heed_signal()
             if self._stopped():
                 return
 
     def _stopped(self) -> bool:
-        return self.run.stop_reason is not None
+        return self.stop_reason is not None
 
     def _evaluate_periodically(self) -> bool:
         """Evaluate and log; return whether a new best was found, and its checkpoint tried."""
@@ -228,7 +214,6 @@ class Session:
         self._evaluation_due, self._saved_at = True, None
         result = self.evaluate(self.run.config.evaluation.episodes, stoppable=True)
         self._evaluation_due = False
-        self.last_evaluation = result
         self.log(result.row())
         for callback in self._callbacks:
             callback.on_evaluation(self, result)
@@ -283,13 +268,18 @@ class Session:
             run.timer.split(),
             self.last_row,
             evaluation,
-            run.stop_reason,
+            self.stop_reason,
         )
 
     # Checkpoints
 
     def _save(self, *, best: bool = False, envs_lost: bool = False) -> Path | None:
-        path = self._saver.save(self.steps, lambda: self._state(envs_lost), best=best)
+        try:
+            tree, info = self._state(envs_lost)
+        except OSError as error:  # the log, which has to be on the disk before its length is noted
+            self._saver.refused(error)
+            return None
+        path = self._saver.save(self.steps, tree, info, best=best)
         self.run.timer.lap("checkpoint")
         if path is not None:
             self._saved_at = (self.steps, path)
@@ -337,7 +327,7 @@ class Session:
             "log_offset": self._log.offset(),
             "logged_at": self._logged_at,
             "evaluation_due": self._evaluation_due,
-            "stop_reason": self.run.stop_reason,
+            "stop_reason": self.stop_reason,
             "callbacks": callbacks,
         }
         tree = {**self.run.state_dict(envs_lost=envs_lost), "session": session}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-TRAINING = ("environment", "inference", "learning", "other")
+TRAINING = ("environment", "inference", "replay", "learning", "other")
 ACCOUNTS = (*TRAINING, "evaluation", "checkpoint")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
@@ -17,7 +18,7 @@ FILM = WrapperConfig(id="rl_training.envs.film:FilmedEnv")
 
 
 def record(
-    algorithm: Algorithm,
+    algorithm: Algorithm[Any],
     env: EnvConfig,
     actions: ActionSpec,
     options: EvaluationConfig,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ MIN_SIZE = 15
 
 class DrQv2Encoder(nn.Module):
     """Four convolutions of channel-first ``uint8`` images [B, C, H, W], or of stacks [B, K, C, H, W] of them."""
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(self, obs_shape: Sequence[int], channels: int = 32) -> None:
         super().__init__()
@@ -48,6 +51,8 @@ class DrQv2Encoder(nn.Module):
 class Trunk(nn.Sequential):
     """From features to a small vector in [-1, 1]."""
 
+    has_modes: ClassVar[bool] = False
+
     def __init__(self, size: int, out: int) -> None:
         super().__init__(nn.Linear(size, out), nn.LayerNorm(out), nn.Tanh())
 
@@ -55,17 +60,11 @@ class Trunk(nn.Sequential):
 class DrQv2Actor(nn.Module):
     """From features [B, size] to actions [B, A] in [-1, 1]."""
 
-    def __init__(
-        self,
-        size: int,
-        action_size: int,
-        feature_dim: int,
-        hidden_sizes: Sequence[int],
-        activation: str = "relu",
-    ) -> None:
+    has_modes: ClassVar[bool] = False
+
+    def __init__(self, trunk: Trunk, head: DeterministicActor) -> None:
         super().__init__()
-        self.trunk = Trunk(size, feature_dim)
-        self.head = DeterministicActor(feature_dim, action_size, hidden_sizes, activation)
+        self.trunk, self.head = trunk, head
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return actions."""
@@ -76,17 +75,11 @@ class DrQv2Actor(nn.Module):
 class DrQv2Critic(nn.Module):
     """From features [B, size] and actions [B, A] to two values [B]."""
 
-    def __init__(
-        self,
-        size: int,
-        action_size: int,
-        feature_dim: int,
-        hidden_sizes: Sequence[int],
-        activation: str = "relu",
-    ) -> None:
+    has_modes: ClassVar[bool] = False
+
+    def __init__(self, trunk: Trunk, heads: TwinQ) -> None:
         super().__init__()
-        self.trunk = Trunk(size, feature_dim)
-        self.heads = TwinQ(feature_dim, action_size, hidden_sizes, activation)
+        self.trunk, self.heads = trunk, heads
 
     def forward(self, features: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both values."""
@@ -99,6 +92,8 @@ class DrQv2Network(nn.Module):
 
     ``encoder`` takes the place of the built-in one; it gives ``encoder_size`` features.
     """
+
+    has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -115,8 +110,9 @@ class DrQv2Network(nn.Module):
         built = DrQv2Encoder(obs_shape) if encoder is None else encoder
         size = built.size if isinstance(built, DrQv2Encoder) else encoder_size
         self.encoder = built
-        self.actor = DrQv2Actor(size, action_size, feature_dim, hidden_sizes, activation)
-        self.critic = DrQv2Critic(size, action_size, feature_dim, hidden_sizes, activation)
+        shape = (feature_dim, action_size, hidden_sizes, activation)
+        self.actor = DrQv2Actor(Trunk(size, feature_dim), DeterministicActor(*shape))
+        self.critic = DrQv2Critic(Trunk(size, feature_dim), TwinQ(*shape))
         for part in (self.actor, self.critic, *([built] if encoder is None else [])):
             part.apply(_orthogonal)
 

@@ -1,87 +1,27 @@
-"""From a history of observations to Q-values: an encoder, a recurrent core, a head."""
+"""From a history of observations to Q-values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from rl_training.models.mlp import ACTIVATIONS, MLP
-from rl_training.models.mlp_q_network import Features, duel
-
-State = dict[str, torch.Tensor]
-"""What is remembered of B episodes, each tensor with B rows; all zeros before an episode's first observation.
-
-``hidden`` and, of an LSTM, ``cell`` are [B, layers, size]. Where they are inputs, ``action`` [B] is one more than the
-last action (0: there was none), and ``reward`` [B] the last reward.
-"""
+from rl_training.models.mlp_q_network import duel
+from rl_training.models.recurrent.body import RecurrentBody, State
 
 
-class LSTMQNetwork(nn.Module):
-    """An MLP encoder, an LSTM or GRU ``core``, and a Q-head, plain or ``dueling``.
+class LSTMQNetwork(RecurrentBody):
+    """A recurrent body (its options are those of ``RecurrentBody``) with a Q-head, plain or ``dueling``."""
 
-    With ``prev_action`` and ``prev_reward``, the core also sees the last action (one-hot) and the last reward.
-    ``layer_norm`` normalises the layers of the MLP. ``encoder`` replaces it: a module from observations
-    [B, *obs_shape] to features [B, encoder_size].
-    """
+    has_modes: ClassVar[bool] = False
 
     def __init__(
-        self,
-        obs_shape: tuple[int, ...],
-        num_actions: int,
-        hidden_sizes: Sequence[int] = (64,),
-        *,
-        core: Literal["lstm", "gru"] = "lstm",
-        core_size: int = 64,
-        core_layers: int = 1,
-        activation: str = "relu",
-        dueling: bool = False,
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        prev_action: bool = False,
-        prev_reward: bool = False,
-        encoder: nn.Module | None = None,
-        encoder_size: int = 0,
+        self, obs_shape: tuple[int, ...], num_actions: int, *args: Any, dueling: bool = False, **options: Any
     ) -> None:
-        super().__init__()
-        self.num_actions, self.dueling = num_actions, dueling
-        self.prev_action, self.prev_reward = prev_action, prev_reward
-        self.core_size, self.core_layers = core_size, core_layers
-        self.packaged_encoder = encoder is None
-        if encoder is None:
-            features = Features(obs_shape, normalize=normalize_obs)
-            encoder = nn.Sequential(features)
-            if hidden_sizes:
-                encoder.append(MLP([features.size, *hidden_sizes], activation, layer_norm=layer_norm))
-                encoder.append(ACTIVATIONS[activation]())
-                if layer_norm:
-                    encoder.insert(2, nn.LayerNorm(hidden_sizes[-1]))
-            encoder_size = hidden_sizes[-1] if hidden_sizes else features.size
-        self.encoder = encoder
-        inputs = encoder_size + num_actions * prev_action + prev_reward
-        cores = {"lstm": nn.LSTM, "gru": nn.GRU}
-        self.core = cores[core](inputs, core_size, core_layers)
-        self.head = nn.Linear(core_size, num_actions + dueling)
-
-    def initial_state(self, batch_size: int = 1) -> State:
-        """Return the memory of ``batch_size`` episodes that are about to begin."""
-        device = self.head.weight.device
-        sizes = (batch_size, self.core_layers, self.core_size)
-        state = {"hidden": torch.zeros(sizes, device=device)}
-        if isinstance(self.core, nn.LSTM):
-            state["cell"] = torch.zeros(sizes, device=device)
-        if self.prev_action:
-            state["action"] = torch.zeros(batch_size, dtype=torch.int64, device=device)
-        if self.prev_reward:
-            state["reward"] = torch.zeros(batch_size, device=device)
-        return state
-
-    def reset_state(self, state: State, where: torch.Tensor) -> State:
-        """Return a memory that has forgotten everything ``where`` [B] an episode begins."""
-        return {name: torch.where(_like(where, t), torch.zeros_like(t), t) for name, t in state.items()}
+        super().__init__(obs_shape, num_actions, *args, **options)
+        self.dueling = dueling
+        self.head = nn.Linear(self.core_size, num_actions + dueling)
 
     def forward(self, obs: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """Return the Q-values [B, A] of observations [B, *obs], and the memory that includes them."""
@@ -115,72 +55,9 @@ class LSTMQNetwork(nn.Module):
     ) -> tuple[torch.Tensor, State]:
         """Return the Q-values [T, B, A] of sequences [T, B, *obs], and the memory that includes them.
 
-        ``state`` is the memory before the first observations. ``actions`` and ``rewards`` [T - 1, B] are those
-        between the observations, needed only where they are inputs. ``starts`` [T, B] says which observations
-        begin an episode: of what came before them, nothing is known. What is done in the last of them and what it
-        brings is for the caller to write into the memory, as with ``act``.
+        The arguments are those of ``features_sequence``.
         """
-        steps, batch = obs.shape[:2]
-        if starts is not None:
-            state = self.reset_state(state, starts[0])
-        x = self._inputs(obs, state, actions, rewards, starts)
-        cuts = [0, steps] if starts is None else _cuts(starts)
-        memory = [state[name].transpose(0, 1).contiguous() for name in ("hidden", "cell") if name in state]
-        outputs = []
-        for begin, end in pairwise(cuts):
-            if begin:
-                assert starts is not None
-                forgets = starts[begin][None, :, None]
-                memory = [torch.where(forgets, torch.zeros_like(part), part) for part in memory]
-            if isinstance(self.core, nn.LSTM):
-                out, (hidden, cell) = self.core(x[begin:end], (memory[0], memory[1]))
-                memory = [hidden, cell]
-            else:
-                out, hidden = self.core(x[begin:end], memory[0])
-                memory = [hidden]
-            outputs.append(out)
-        out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        q = self.head(out.flatten(0, 1))
+        features, after = self.features_sequence(obs, state, actions=actions, rewards=rewards, starts=starts)
+        q = self.head(features.flatten(0, 1))
         q = duel(q) if self.dueling else q
-        after = {**state, **dict(zip(("hidden", "cell"), (m.transpose(0, 1) for m in memory), strict=False))}
-        return q.view(steps, batch, -1), after
-
-    def _inputs(
-        self,
-        obs: torch.Tensor,
-        state: State,
-        actions: torch.Tensor | None,
-        rewards: torch.Tensor | None,
-        starts: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Return what the core sees [T, B, inputs]."""
-        steps, batch = obs.shape[:2]
-        parts = [self.encoder(obs.flatten(0, 1)).view(steps, batch, -1)]
-        if self.prev_action:
-            before = _shifted(state["action"], None if actions is None else actions + 1, steps, starts)
-            parts.append(nn.functional.one_hot(before, self.num_actions + 1)[..., 1:].float())
-        if self.prev_reward:
-            parts.append(_shifted(state["reward"], rewards, steps, starts)[..., None])
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-
-
-def _like(where: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    return where.reshape(-1, *(1,) * (tensor.ndim - 1))
-
-
-def _shifted(
-    first: torch.Tensor, following: torch.Tensor | None, steps: int, starts: torch.Tensor | None
-) -> torch.Tensor:
-    """Return what was before each of T observations [T, B]: ``first`` [B], then ``following`` [T - 1, B]."""
-    if following is None:
-        if steps > 1:
-            raise ValueError("the network takes past actions or rewards as inputs: hand them in")
-        return first[None]
-    before = torch.cat([first[None], following])
-    return before if starts is None else torch.where(starts, torch.zeros_like(before), before)
-
-
-def _cuts(starts: torch.Tensor) -> list[int]:
-    """Return 0, the later steps at which any sequence begins an episode, and the number of steps."""
-    anywhere = starts[1:].any(1).nonzero().flatten() + 1
-    return [0, *anywhere.tolist(), len(starts)]
+        return q.view(*obs.shape[:2], -1), after

@@ -1,4 +1,4 @@
-"""Acting on few observations without torch's overhead: a NumPy view of a small network with a memory."""
+"""Acting on few observations without torch's overhead: NumPy views of small networks with a memory."""
 
 from __future__ import annotations
 
@@ -7,64 +7,48 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from rl_training.models.mirror import ACTIVATIONS, MAX_BATCH, NumpyNorm
-from rl_training.models.mlp import MAX_PRODUCTS, MLP
+from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, numpy_duel, on_cpu
+from rl_training.models.mlp import MLP
 from rl_training.models.mlp_q_network import Features
-from rl_training.models.normalizer import RunningNormalizer, numpy_normalizer
+from rl_training.models.recurrent.body import RecurrentBody
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 from rl_training.spaces import Array
 
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 
 
-class RecurrentMirror:
-    """Computes what an ``LSTMQNetwork`` gives for one step of N environments, for N up to ``max_batch``.
+class BodyMirror:
+    """Computes the features that a ``RecurrentBody`` gives for one step of N environments."""
 
-    Its arrays share memory with the parameters, so it follows every in-place update for free. It has to be
-    made after the parameters have found their final place.
-    """
-
-    def __init__(self, network: LSTMQNetwork, normalizer: RunningNormalizer | None, mlp: MLP | None) -> None:
-        self._normalize = numpy_normalizer(normalizer) if normalizer is not None else None
-        self._activate = ACTIVATIONS[mlp.activation] if mlp is not None else None
-        flat = [parameter.detach().numpy() for parameter in mlp.flat] if mlp is not None else []
-        self._layers = list(zip(flat[::2], flat[1::2], strict=True))
-        norms = [module for module in network.encoder.modules() if isinstance(module, nn.LayerNorm)]
-        self._norms = [NumpyNorm(norm) for norm in norms]
+    def __init__(self, body: RecurrentBody) -> None:
+        assert isinstance(body.encoder, nn.Sequential)
+        features, mlp = body.encoder[0], body.encoder[1] if len(body.encoder) > 1 else None
+        assert isinstance(features, Features)
+        assert mlp is None or isinstance(mlp, MLP)
+        norm = next((part for part in body.encoder if isinstance(part, nn.LayerNorm)), None)
+        self._features = NumpyFeatures(features)
+        self._mlp = None if mlp is None else NumpyMLP(mlp, activate_last=True, last_norm=norm)
         # Each layer of the core: weights of the input, of the memory, and their biases.
-        self._cells = [[_array(p) for p in parameters] for parameters in network.core.all_weights]
-        self._head = (_array(network.head.weight), _array(network.head.bias))
-        self._step = _lstm if isinstance(network.core, nn.LSTM) else _gru
-        self._dueling = network.dueling
-        self._one_hot = (
-            np.eye(network.num_actions + 1, dtype=np.float32)[:, 1:] if network.prev_action else None
-        )
-        self._prev_reward = network.prev_reward
-        weights = [w for w, _ in (*self._layers, self._head)] + [w for cell in self._cells for w in cell[:2]]
-        self.max_batch = min(MAX_BATCH, MAX_PRODUCTS // max(weight.size for weight in weights))
+        self._cells = [[_array(p) for p in parameters] for parameters in body.core.all_weights]
+        self._step = _lstm if isinstance(body.core, nn.LSTM) else _gru
+        self._one_hot = np.eye(body.num_actions + 1, dtype=np.float32)[:, 1:] if body.prev_action else None
+        self._prev_reward = body.prev_reward
+        self.weights = [w for cell in self._cells for w in cell[:2]]
+        if self._mlp is not None:
+            self.weights += self._mlp.weights
 
     def __call__(self, obs: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
-        """Return Q-values [N, A] and the memory that includes the observations [N, *obs]."""
-        if self._normalize is not None:
-            x = self._normalize(obs)
-        else:
-            x = obs / np.float32(255.0) if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False)
-        x = x.reshape(len(obs), -1)
-        for i, (weight, bias) in enumerate(self._layers):
-            assert self._activate is not None
-            x = x @ weight.T + bias
-            x = self._activate(self._norms[i](x) if self._norms else x)
+        """Return features [N, core_size] and the memory that includes the observations [N, *obs]."""
+        x = self._features(obs)
+        if self._mlp is not None:
+            x = self._mlp(x)
         x = self._with_past(x, carry)
         after = {**carry, "hidden": np.empty_like(carry["hidden"])}
         if "cell" in carry:
             after["cell"] = np.empty_like(carry["cell"])
         for layer, parameters in enumerate(self._cells):
             x = self._step(x, layer, parameters, carry, after)
-        out = x @ self._head[0].T + self._head[1]
-        if self._dueling:
-            advantage = out[:, 1:]
-            out = out[:, :1] + advantage - advantage.mean(1, keepdims=True)
-        return out, after
+        return x, after
 
     def _with_past(self, x: Array, carry: dict[str, Array]) -> Array:
         parts = [x]
@@ -73,6 +57,21 @@ class RecurrentMirror:
         if self._prev_reward:
             parts.append(carry["reward"][:, None])
         return x if len(parts) == 1 else np.concatenate(parts, 1)
+
+
+class RecurrentMirror:
+    """Computes what an ``LSTMQNetwork`` gives for one step of N environments, for N up to ``max_batch``."""
+
+    def __init__(self, network: LSTMQNetwork) -> None:
+        self._body, self._dueling = BodyMirror(network), network.dueling
+        self._head = (_array(network.head.weight), _array(network.head.bias))
+        self.max_batch = max_batch(self._head[0], *self._body.weights)
+
+    def __call__(self, obs: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        """Return Q-values [N, A] and the memory that includes the observations [N, *obs]."""
+        x, after = self._body(obs, carry)
+        out = x @ self._head[0].T + self._head[1]
+        return (numpy_duel(out) if self._dueling else out), after
 
 
 def _lstm(x: Array, layer: int, parameters: list[Array], carry: Any, after: Any) -> Array:
@@ -120,17 +119,17 @@ def _array(parameter: Any) -> Array:
     return array
 
 
+def can_mirror(body: RecurrentBody) -> bool:
+    """Say whether a body is one that ``BodyMirror`` computes: the packaged encoder, on the CPU."""
+    if not body.packaged_encoder or not on_cpu(body):
+        return False
+    mlps = [module for module in body.encoder.modules() if isinstance(module, MLP)]
+    return all(mlp.activation in ACTIVATIONS for mlp in mlps)
+
+
 def recurrent_mirror(network: nn.Module) -> RecurrentMirror | None:
     """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
-    if type(network) is not LSTMQNetwork or any(p.device.type != "cpu" for p in network.parameters()):
+    if type(network) is not LSTMQNetwork or not can_mirror(network):
         return None
-    if not network.packaged_encoder:
-        return None
-    assert isinstance(network.encoder, nn.Sequential)
-    features, mlp = network.encoder[0], network.encoder[1] if len(network.encoder) > 1 else None
-    assert isinstance(features, Features)
-    assert mlp is None or isinstance(mlp, MLP)
-    if mlp is not None and mlp.activation not in ACTIVATIONS:
-        return None
-    mirror = RecurrentMirror(network, features.normalizer, mlp)
+    mirror = RecurrentMirror(network)
     return mirror if mirror.max_batch else None

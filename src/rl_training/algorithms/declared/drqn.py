@@ -1,0 +1,177 @@
+"""DRQN, declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rl_training.algorithms.building import (
+    BRINGS_ALONG,
+    num_actions,
+    own_network,
+    refuse_network_options,
+    weighting,
+)
+from rl_training.algorithms.declared.value_based import SMALLEST, QLearningConfig
+from rl_training.algorithms.options import MemoryOptions
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.config.schema import Count, CountOrZero, ExperimentConfig, Fraction, parse_number
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.drqn import DRQN
+    from rl_training.data import SequenceBatch, SequenceExperience
+
+SequenceLength = Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=100_000)]
+
+
+class DRQNConfig(MemoryOptions, QLearningConfig):
+    """Hyper-parameters of DRQN. A batch is made of ``batch_size`` sequences."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "seq_len": "sequence_length",
+        "seq_length": "sequence_length",
+        "max_seq_len": "sequence_length",
+        "unroll_length": "sequence_length",
+        "burn_in_length": "burn_in",
+        "burnin": "burn_in",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("sequence_length", "sequence_period", "burn_in", "value_rescaling")
+
+    batch_size: Count = 32
+    buffer_size: Count = 100_000
+    """Observations kept: an episode of k steps has k + 1."""
+    loss: Literal["huber", "mse"] = "huber"
+    sequence_length: SequenceLength = 20
+    """Steps of a sequence, burn-in included."""
+    burn_in: CountOrZero = 0
+    """First steps of a sequence that only bring the memory up to date, unless it begins an episode."""
+    sequence_period: Count | None = None
+    """Steps from one sequence to the next; by default, as many as are learned from, so that none is left out."""
+    priority_eta: Fraction = 0.9
+    """Share of the largest error in the priority of a sequence; the mean one has the rest."""
+    value_rescaling: bool = False
+    """Learn values squashed by a fixed function, for rewards of very different sizes."""
+
+    @property
+    def period(self) -> int:
+        """Steps from one sequence to the next."""
+        return self.sequence_period or self.sequence_length - self.burn_in
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse sequences of which nothing, or not everything, would be learned."""
+        super().check(experiment)
+        length, learned = self.sequence_length, self.sequence_length - self.burn_in
+        if learned < 1:
+            raise ValueError(
+                f"algo_kwargs.burn_in: {self.burn_in} is not below algo_kwargs.sequence_length={length}"
+            )
+        if self.period > learned:
+            raise ValueError(
+                f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
+                "sequence, so some would never be"
+            )
+        if self.n_step_return > length:
+            raise ValueError(
+                f"algo_kwargs.n_step_return: {self.n_step_return} is more than the {length} steps of a sequence "
+                "(algo_kwargs.sequence_length), with which returns end"
+            )
+        share = self.buffer_size // experiment.env.num_envs
+        if share <= length:
+            raise ValueError(
+                f"algo_kwargs.buffer_size: {self.buffer_size} leaves each of {experiment.env.num_envs} environments "
+                f"{share} observations, too few for algo_kwargs.sequence_length={length}"
+            )
+
+
+def build_learner(context: BuildContext) -> DRQN:
+    """Build the learner, which is that of R2D2, too; an own network takes the place of the encoder."""
+    from rl_training.algorithms.drqn import DRQN
+    from rl_training.models.noisy import noisy_layers
+    from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
+
+    options: DRQNConfig = context.options
+    shape, obs = context.config.network, context.obs.shape
+    encoder, features = None, shape.hidden_sizes[-1] if shape.hidden_sizes else 0
+    if context.network is not None:
+        if not features:
+            raise ConfigError(
+                "network.hidden_sizes: the last one says how many features an own encoder gives"
+            )
+        refuse_network_options(context, f"belongs to the packaged encoder; {BRINGS_ALONG}")
+        axes = ("observations", "features: the last of network.hidden_sizes")
+        encoder = own_network(context, (features,), axes=axes)
+        if noisy_layers(encoder):
+            raise ConfigError(
+                f"network: {context.config.algo} explores by epsilon; it cannot use noisy layers"
+            )
+    elif len(obs) != 1:
+        raise ConfigError(
+            f"env: {context.config.algo} remembers vectors, not observations of shape {obs}; flatten them with the "
+            "wrapper FlattenObservation, give an own encoder as network.factory, or take dqn"
+        )
+    network = LSTMQNetwork(
+        obs,
+        num_actions(context),
+        shape.hidden_sizes,
+        core=options.core,
+        core_size=options.core_size,
+        core_layers=options.core_layers,
+        activation=shape.activation,
+        dueling=options.dueling,
+        normalize_obs=shape.normalize_obs,
+        layer_norm=shape.layer_norm,
+        prev_action=options.prev_action,
+        prev_reward=options.prev_reward,
+        encoder=encoder,
+        encoder_size=features,
+    )
+    return DRQN(network, num_actions(context), options, **context.for_learner())
+
+
+def build_experience(context: BuildContext) -> SequenceExperience[SequenceBatch]:
+    """Build replay of sequences, uniform or prioritized, with the cadence of the config."""
+    from rl_training.data import RecurrentReplayBuffer, SequenceExperience
+
+    options: DRQNConfig = context.options
+    chunks: dict[str, Any] = {
+        "obs_dtype": context.obs.dtype,
+        "action_shape": context.actions.shape,
+        "action_dtype": context.actions.dtype,
+        "length": options.sequence_length,
+        "period": options.period,
+        "state": options.memory(),
+        "num_envs": context.config.env.num_envs,
+        "n_step": options.n_step_return,
+        "gamma": options.gamma,
+        "rng": context.stream("sampling"),
+        "device": context.device,
+    }
+    if not options.prioritized:
+        buffer = RecurrentReplayBuffer(options.buffer_size, context.obs.shape, **chunks)
+        return SequenceExperience(buffer, **options.cadence())
+    from rl_training.data import PrioritizedRecurrentReplayBuffer, PrioritizedSequenceExperience
+
+    prioritized = PrioritizedRecurrentReplayBuffer(
+        options.buffer_size, context.obs.shape, **chunks, alpha=options.alpha, eps=options.priority_eps
+    )
+    return PrioritizedSequenceExperience(prioritized, **options.cadence(), **weighting(context))
+
+
+SPEC = AlgorithmSpec(
+    name="drqn",
+    class_name="DRQN",
+    title="DRQN",
+    summary="DQN with a memory (LSTM or GRU), trained on sequences",
+    paper="Hausknecht & Stone 2015, Deep recurrent Q-learning for partially observable MDPs",
+    url="https://arxiv.org/abs/1507.06527",
+    config=DRQNConfig,
+    learner="rl_training.algorithms.drqn:DRQN",
+    build_learner=build_learner,
+    build_experience=build_experience,
+    smallest={
+        **SMALLEST,
+        "algo_kwargs": {**SMALLEST["algo_kwargs"], "sequence_length": 9, "core_size": 8},
+    },
+)

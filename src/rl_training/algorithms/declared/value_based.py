@@ -1,0 +1,109 @@
+"""What the declarations of the value-based algorithms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from rl_training.algorithms.building import BRINGS_ALONG, num_actions, own_network, refuse_network_options
+from rl_training.algorithms.options import (
+    EpsilonOptions,
+    OptimizerOptions,
+    PriorityOptions,
+    ReplayOptions,
+)
+from rl_training.algorithms.spec import BuildContext
+from rl_training.config.schema import Count, PositiveFloat, parse_number
+from rl_training.errors import ConfigError
+
+L = TypeVar("L")
+Quantiles = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=10_000)]
+SMALLEST: dict[str, Any] = {
+    "env": {"id": "CartPole-v1"},
+    "total_timesteps": 200,
+    "algo_kwargs": {"learning_starts": 50, "batch_size": 16, "buffer_size": 500, "learning_rate": 1e-3},
+    "network": {"hidden_sizes": [16]},
+}
+"""Of a run that is over in seconds."""
+
+
+class QLearningConfig(EpsilonOptions, PriorityOptions, ReplayOptions, OptimizerOptions):
+    """Hyper-parameters that all value-based algorithms share."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "target_network_frequency": "target_update_interval",
+        "target_update_freq": "target_update_interval",
+        "double_q": "double",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("dueling",)
+
+    max_grad_norm: PositiveFloat | None = 10.0
+    target_update_interval: Count = 500
+    """Env steps between updates of the target network."""
+    double: bool = True
+    """Choose the next action by the online network, value it by the target network."""
+    dueling: bool = False
+    """Split the head into state value and advantages."""
+
+
+class MemorylessConfig(QLearningConfig):
+    """Hyper-parameters that the value-based algorithms without a memory share."""
+
+    aliases: ClassVar[dict[str, str]] = {"sigma_init": "noisy_sigma"}
+    fixed: ClassVar[tuple[str, ...]] = ("noisy",)
+
+    noisy: bool = False
+    """Explore by learned noise on the weights instead of epsilon."""
+    noisy_sigma: PositiveFloat = 0.5
+    """Initial size of the noise, before it is divided by the root of a layer's inputs."""
+
+
+class QuantileConfig(MemorylessConfig):
+    """Hyper-parameters that the algorithms share which learn quantiles."""
+
+    aliases: ClassVar[dict[str, str]] = {"n_quantiles": "num_quantiles"}
+
+    adam_eps: PositiveFloat = 0.01 / 32
+    double: bool = False
+    num_quantiles: Quantiles
+    kappa: PositiveFloat = 1.0
+    """Error at which the quantile Huber loss turns from a square into a line."""
+
+
+def q_learner(
+    context: BuildContext,
+    learner: Callable[..., L],
+    network: Any,
+    width: int | None = None,
+    *,
+    fractions: int | None = None,
+    **network_options: Any,
+) -> L:
+    """Build a Q-learner around the user's own network if there is one, else around the packaged one.
+
+    ``width`` is the size of an output's third dimension, if it has one. ``fractions`` is with how many of them
+    a network that takes fractions, too, is tried.
+    """
+    options: MemorylessConfig = context.options
+    shape, count = context.config.network, num_actions(context)
+    if context.network is not None:
+        for name in ("dueling", "noisy"):
+            if getattr(options, name):
+                raise ConfigError(f"algo_kwargs.{name}: belongs to the packaged network; {BRINGS_ALONG}")
+        refuse_network_options(context, f"belongs to the packaged network; {BRINGS_ALONG}")
+        built = own_network(context, (count,) if width is None else (count, width), fractions)
+    else:
+        built = network(
+            context.obs.shape,
+            count,
+            hidden_sizes=shape.hidden_sizes,
+            activation=shape.activation,
+            dueling=options.dueling,
+            normalize_obs=shape.normalize_obs,
+            layer_norm=shape.layer_norm,
+            noisy_sigma=options.noisy_sigma if options.noisy else None,
+            **network_options,
+        )
+    return learner(built, count, options, **context.for_learner())

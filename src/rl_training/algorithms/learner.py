@@ -1,0 +1,173 @@
+"""What every learner has: networks, optimizers, counters, schedules, and the state of all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from rl_training.algorithms.optimizer import FlatAdam
+from rl_training.algorithms.options import OptimizerOptions
+from rl_training.algorithms.protocol import Decision, UpdateResult
+from rl_training.algorithms.randomness import TorchStream
+from rl_training.algorithms.schedules import linear
+from rl_training.algorithms.state import require_like
+from rl_training.data.transitions import Carry
+from rl_training.models.modes import has_modes
+from rl_training.models.normalizer import RunningNormalizer
+from rl_training.spaces import Array
+
+Config = TypeVar("Config", bound=OptimizerOptions)
+B = TypeVar("B")
+N = TypeVar("N", bound=nn.Module)
+
+
+class Learner(ABC, Generic[Config, B]):
+    """The part of an algorithm that is not its mathematics; a subclass writes ``act`` and ``update``.
+
+    In its constructor it hands its networks to ``own`` and puts optimizers, made by ``adam``, into ``optimizers``,
+    both by the names under which checkpoints have them. What it counts besides ``updates`` it names in
+    ``counters``. What follows the env steps it sets in ``advance``.
+    """
+
+    counters: ClassVar[tuple[str, ...]] = ()
+    """Whole-numbered attributes that are part of the state, besides ``updates``."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        total_timesteps: int,
+        rng: np.random.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        self.networks: dict[str, nn.Module] = {}
+        self.optimizers: dict[str, FlatAdam] = {}
+        self.updates = 0
+        self._total = total_timesteps
+        self._rng = rng if rng is not None else np.random.default_rng()
+        self._torch_stream: TorchStream | None = None
+        self._moded: set[nn.Module] = set()  # networks that differ between training and evaluation
+        self._normalizer: RunningNormalizer | None = None
+        self._env_steps = 0
+
+    def own(self, name: str, network: N) -> N:
+        """Take a network into the state, on the learner's device and in evaluation mode; return it.
+
+        The first one with a normaliser is the one whose statistics ``observe`` moves.
+        """
+        self.networks[name] = network.to(self.device).eval()
+        if has_modes(network):
+            self._moded.add(network)
+            if self._torch_stream is None:
+                self.own_torch_stream()
+        if self._normalizer is None:
+            self._normalizer = next((m for m in network.modules() if isinstance(m, RunningNormalizer)), None)
+        return network
+
+    def own_torch_stream(self) -> None:
+        """Make the stream for networks that draw from torch's global generator; it is part of the state."""
+        self._torch_stream = TorchStream(int(self._rng.integers(2**63)))
+
+    def adam(self, module: nn.Module, **options: Any) -> FlatAdam:
+        """Return an optimizer of a module's parameters with the settings of the config."""
+        c = self.config
+        settings = {"lr": c.learning_rate, "eps": c.adam_eps, "max_grad_norm": c.max_grad_norm}
+        return FlatAdam(module, **{**settings, **options})
+
+    # Acting
+
+    def initial_carry(self, count: int) -> Carry | None:
+        """Return none: this learner is memoryless."""
+        return None
+
+    @abstractmethod
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
+        """Choose actions [N, *action] for observations [N, *obs]; see ``protocol.Algorithm``."""
+
+    def observe(self, obs: Array) -> None:
+        """Move the normaliser's statistics, if there are any; acting alone leaves them as they are."""
+        if self._normalizer is not None:
+            self._normalizer.observe(obs)
+
+    # Learning
+
+    @abstractmethod
+    def update(self, batch: B) -> UpdateResult:
+        """Learn from one batch."""
+
+    @contextmanager
+    def learning(self, network: nn.Module) -> Iterator[None]:
+        """Let dropout be active and batch statistics move: only in here, else all is in evaluation mode.
+
+        What the network draws from torch's global generator comes from a stream of the learner's own.
+        """
+        if network not in self._moded:
+            yield
+            return
+        assert self._torch_stream is not None
+        network.train()
+        with self._torch_stream:
+            yield
+        network.eval()
+
+    # Schedules and state
+
+    def advance(self, env_steps: int) -> None:
+        """Set the learning rate of all optimizers."""
+        self._env_steps = env_steps
+        c = self.config
+        if c.learning_rate_final is not None:
+            rate = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
+            for optimizer in self.optimizers.values():
+                optimizer.lr = rate
+
+    def status(self) -> dict[str, float]:
+        """Return the learning rate and the counters."""
+        rate = next(iter(self.optimizers.values())).lr
+        return {"learning_rate": rate, **{name: getattr(self, name) for name in self.counters}}
+
+    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
+        """Return what a user should be told about a row of the log: nothing, unless a learner knows something."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, optimizers (a single one without its name) and counters."""
+        counters: dict[str, Any] = {name: getattr(self, name) for name in ("updates", *self.counters)}
+        counters["env_steps"] = self._env_steps
+        if self._torch_stream is not None:
+            counters["torch_stream"] = self._torch_stream.state
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        return {
+            "model": {name: dict(network.state_dict()) for name, network in self.networks.items()},
+            "optimizer": next(iter(optimizers.values())) if len(optimizers) == 1 else optimizers,
+            "counters": counters,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of the same networks; a missing or misshapen part is an error."""
+        for name, network in self.networks.items():
+            require_like(state["model"][name], network.state_dict(), f"model: {name}")
+        for name, network in self.networks.items():
+            network.load_state_dict(state["model"][name])
+        single = len(self.optimizers) == 1
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizer"] if single else state["optimizer"][name])
+        counters = state["counters"]
+        if self._torch_stream is not None:
+            stream = {"torch_stream": counters["torch_stream"]}
+            require_like(stream, {"torch_stream": self._torch_stream.state}, "loop")
+            self._torch_stream.state = stream["torch_stream"].clone()
+        for name in ("updates", *self.counters):
+            setattr(self, name, int(counters[name]))
+        self._env_steps = int(counters["env_steps"])
+        self.advance(self._env_steps)

@@ -1,0 +1,175 @@
+"""Options grouped by what they are about; an algorithm's own are composed of them.
+
+Names are as in Stable-Baselines3, and every frequency counts env steps. Importing this file imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rl_training.config.schema import (
+    AlgorithmConfig,
+    Count,
+    CountOrZero,
+    ExperimentConfig,
+    Fraction,
+    PositiveFloat,
+    parse_number,
+)
+
+Steps = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1000)]
+Share = Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, le=1.0)]
+Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
+"""Of a layer, or of what it gives."""
+
+
+class OptimizerOptions(AlgorithmConfig):
+    """How weights follow gradients."""
+
+    aliases: ClassVar[dict[str, str]] = {"lr": "learning_rate", "grad_clip": "max_grad_norm"}
+
+    learning_rate: PositiveFloat = 2.5e-4
+    learning_rate_final: PositiveFloat | None = None
+    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
+    adam_eps: PositiveFloat = 1e-8
+    max_grad_norm: PositiveFloat | None = None
+    """Length to which longer gradients are cut; none leaves them as they are."""
+
+
+class ReplayOptions(AlgorithmConfig):
+    """What is kept of the transitions, when it is learned from, and how targets follow."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "discount": "gamma",
+        "buffer_capacity": "buffer_size",
+        "replay_size": "buffer_size",
+        "replay_buffer_size": "buffer_size",
+        "memory_size": "buffer_size",
+        "train_frequency": "train_freq",
+        "update_every_steps": "train_freq",
+        "warmup_steps": "learning_starts",
+        "num_expl_steps": "learning_starts",
+        "n_step": "n_step_return",
+        "n_steps": "n_step_return",
+        "nstep": "n_step_return",
+        "critic_target_tau": "tau",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("n_step_return", "buffer_size")
+
+    buffer_size: Count = 100_000
+    """Transitions kept."""
+    learning_starts: CountOrZero = 1_000
+    """Env steps of uniformly random actions before the first update."""
+    batch_size: Count = 64
+    gamma: Fraction = 0.99
+    n_step_return: Steps = 1
+    train_freq: Count = 4
+    """Env steps between rounds of updates."""
+    gradient_steps: Count = 1
+    """Updates per round."""
+    tau: Share = 1.0
+    """Share of the online network taken over at each target update; 1 copies it."""
+
+    def cadence(self) -> dict[str, int]:
+        """Return the options that say how much is learned, and when."""
+        return {
+            "batch_size": self.batch_size,
+            "learning_starts": self.learning_starts,
+            "train_freq": self.train_freq,
+            "gradient_steps": self.gradient_steps,
+        }
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse settings under which nothing would ever be learned."""
+        super().check(experiment)
+        if self.batch_size > self.buffer_size:
+            raise ValueError(
+                f"algo_kwargs.batch_size: {self.batch_size} is larger than algo_kwargs.buffer_size={self.buffer_size}"
+            )
+        total = experiment.total_timesteps
+        if self.learning_starts >= total:
+            raise ValueError(
+                f"algo_kwargs.learning_starts: {self.learning_starts} is not below "
+                f"total_timesteps={total}, so nothing would be learned"
+            )
+        if self.learning_starts + self.train_freq > total:
+            raise ValueError(
+                f"algo_kwargs.train_freq: the first update would come {self.train_freq} steps after "
+                f"algo_kwargs.learning_starts={self.learning_starts}, beyond total_timesteps={total}"
+            )
+
+
+class PriorityOptions(AlgorithmConfig):
+    """Replay by priority (Schaul et al. 2016)."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "prioritized_replay": "prioritized",
+        "prioritized_replay_alpha": "alpha",
+        "prioritized_replay_beta": "beta",
+        "prioritized_replay_beta0": "beta",
+        "prioritized_replay_eps": "priority_eps",
+        "beta_start": "beta",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("prioritized", "alpha")
+
+    prioritized: bool = False
+    """Replay transitions in proportion to a power of their last error."""
+    alpha: Fraction = 0.6
+    """That power; 0 is uniform replay."""
+    beta: Fraction = 0.4
+    """How far importance weights make up for it at the start."""
+    beta_final: Fraction = 1.0
+    """The same at ``total_timesteps``, reached linearly."""
+    priority_eps: PositiveFloat = 1e-6
+    """Added to every error, so that no transition is lost for good."""
+
+
+class EpsilonOptions(AlgorithmConfig):
+    """Exploration by random actions."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "start_e": "exploration_initial_eps",
+        "end_e": "exploration_final_eps",
+        "epsilon_start": "exploration_initial_eps",
+        "epsilon_end": "exploration_final_eps",
+    }
+
+    exploration_fraction: Fraction = 0.2
+    """Share of ``total_timesteps`` over which epsilon falls linearly."""
+    exploration_initial_eps: Fraction = 1.0
+    exploration_final_eps: Fraction = 0.05
+
+
+class MemoryOptions(AlgorithmConfig):
+    """What remembers, and what it sees besides the observations."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "lstm_hidden_size": "core_size",
+        "lstm_size": "core_size",
+        "n_lstm_layers": "core_layers",
+        "num_layers": "core_layers",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("core", "core_size", "core_layers", "prev_action", "prev_reward")
+
+    core: Literal["lstm", "gru"] = "lstm"
+    """What remembers."""
+    core_size: Size = 64
+    core_layers: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=16)] = 1
+    prev_action: bool = False
+    """Let the core see the last action, too."""
+    prev_reward: bool = False
+    """Let the core see the last reward, too."""
+
+    def memory(self) -> dict[str, Any]:
+        """Return what a memory is made of, shapes and dtypes, as ``RecurrentBody.initial_state`` gives it."""
+        sizes = (self.core_layers, self.core_size)
+        memory: dict[str, Any] = {"hidden": (sizes, "float32")}
+        if self.core == "lstm":
+            memory["cell"] = (sizes, "float32")
+        if self.prev_action:
+            memory["action"] = ((), "int64")
+        if self.prev_reward:
+            memory["reward"] = ((), "float32")
+        return memory

@@ -1,0 +1,83 @@
+"""What the command line prints about results, for people or as one line of JSON; torch is not imported here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_training.experiment.manager import Summary
+    from rl_training.runtime.evaluator import Evaluation
+    from rl_training.runtime.session import TrainResult
+
+
+def print_training(result: TrainResult) -> None:
+    """Print what a training came to, where it is, and what can be done with it next."""
+    folder, program = short_path(result.run_dir), _program()
+    tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
+    if result.stop_reason:
+        print(f"Stopped at step {result.steps}: {result.stop_reason}")
+    speed = result.steps / max(result.seconds, 1e-9)
+    print(
+        f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"
+    )
+    print(f"Time    {result.time_split}")
+    if result.evaluation is not None:
+        value = result.evaluation
+        print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
+    print(f"Folder  {folder}")
+    print(f"Curve   {folder}/curve.png")
+    print("Next")
+    print(f"  {program} eval {folder}")
+    print(f"  {program} resume {folder} total_timesteps={2 * result.steps}")
+    print(f"  {tensorboard} --logdir {folder}")
+
+
+def print_seeds(summary: Summary) -> None:
+    """Print the score of each seed, and what they say together."""
+    from rl_training.statistics import interval_text
+
+    for seed, score in zip(summary.seeds, summary.scores, strict=True):
+        print(f"  seed {seed}: {score:.2f}")
+    print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
+    print(f"Folder  {short_path(summary.folder)}")
+
+
+def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> None:
+    """Print the returns of an evaluation, and where its video is, if there is one."""
+    if as_json:
+        values = {
+            "mean": result.mean,
+            "std": result.std,
+            "returns": result.returns,
+            "lengths": result.lengths,
+        }
+        where = {} if video is None else {"video": str(video)}
+        print(json.dumps({"episodes": len(result.returns), **values, **where}))
+        return
+    low, high = min(result.returns), max(result.returns)
+    print(
+        f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}"
+    )
+    if video is not None:
+        print(f"Video   {short_path(video)}")
+
+
+def short_path(path: Path) -> str:
+    """Return a path below the working folder as seen from there, and any other as it is."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _program() -> str:
+    """Return how this command line was called, so that what is printed can be typed as it is."""
+    called = Path(sys.argv[0])
+    if called.name != "rl-training":
+        return "python -m rl_training"
+    found = shutil.which("rl-training")
+    on_path = found is not None and Path(found).resolve() == called.resolve()
+    return "rl-training" if on_path else short_path(called)

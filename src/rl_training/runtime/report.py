@@ -1,0 +1,61 @@
+"""What a finished run says of itself: the result, ``result.json`` and the learning curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.errors import RLTrainingError
+from rl_training.runtime.console import notice
+from rl_training.runtime.curves import plot_run
+from rl_training.runtime.evaluator import Evaluation
+from rl_training.runtime.folder import RunFolder
+
+if TYPE_CHECKING:
+    from rl_training.runtime.run import Run
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run says of itself."""
+
+    run_dir: Path
+    checkpoint: Path
+    steps: int
+    updates: int
+    episodes: int
+    seconds: float
+    time_split: str
+    metrics: dict[str, float]
+    evaluation: Evaluation | None
+    stop_reason: str | None
+
+
+def write_report(run: Run, folder: RunFolder, result: TrainResult) -> None:
+    """Write the outcome for machines, and draw the curve; a picture that cannot be drawn costs a warning only."""
+    folder.write_result(_plain(run, result))
+    title = f"{run.spec.title} on {run.config.env.id}, seed {run.config.seed}"
+    try:
+        plot_run(folder.metrics, folder.curve, title)
+    except (OSError, RLTrainingError) as error:
+        notice(f"warning: {folder.curve.name}: not drawn: {getattr(error, 'strerror', None) or error}")
+
+
+def _plain(run: Run, result: TrainResult) -> dict[str, Any]:
+    config, evaluation = run.config, result.evaluation
+    return {
+        "algo": config.algo,
+        "env": config.env.id,
+        "seed": config.seed,
+        "steps": result.steps,
+        "updates": result.updates,
+        "episodes": result.episodes,
+        "seconds": result.seconds,
+        "time_split": {name: round(seconds, 3) for name, seconds in run.timer.seconds.items()},
+        "stop_reason": result.stop_reason,
+        "checkpoint": result.checkpoint.name,
+        "evaluation": None
+        if evaluation is None
+        else {"mean": evaluation.mean, "std": evaluation.std, "returns": list(evaluation.returns)},
+    }

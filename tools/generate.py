@@ -1,0 +1,74 @@
+"""Writes what follows from the declarations of the algorithms: the README's table and a stub for type checkers.
+
+python tools/generate.py            # write
+python tools/generate.py --check    # exit 1 if something is not up to date
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from rl_training.algorithms.catalogue import PACKAGED, packaged
+from rl_training.algorithms.spec import AlgorithmSpec
+from rl_training.experiment.configs import packaged_configs
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+STUB = ROOT / "src" / "rl_training" / "api" / "algorithms.pyi"
+BEGIN, END = "<!-- made by `make generated` -->\n", "<!-- end -->\n"
+
+
+def table(specs: list[AlgorithmSpec]) -> str:
+    """Return the README's table of algorithms."""
+    lines = ["| `algo` | class | what | actions | configs |", "|---|---|---|---|---|"]
+    for spec in specs:
+        configs = ", ".join(f"`{name}`" for name in packaged_configs() if name.startswith(f"{spec.name}/"))
+        authors = spec.paper.partition(",")[0]
+        what = f"{spec.summary[0].upper()}{spec.summary[1:]} ([{authors}]({spec.url}))"
+        actions = ", ".join(sorted(spec.action_kinds))
+        lines.append(f"| `{spec.name}` | `{spec.class_name}` | {what} | {actions} | {configs} |")
+    return "\n".join([*lines, ""])
+
+
+def stub(specs: list[AlgorithmSpec]) -> str:
+    """Return what type checkers are told of ``rl_training.api.algorithms``."""
+    head = (
+        "# Made by `make generated` from the declarations of the algorithms; do not edit.\n"
+        "from pathlib import Path\n"
+        "from typing import Any\n\n"
+        "from rl_training.algorithms.spec import AlgorithmSpec\n"
+        "from rl_training.api.managed import ManagedAlgorithm\n\n"
+        "def managed_class(algo: str | AlgorithmSpec) -> type[ManagedAlgorithm]: ...\n"
+        "def load(path: str | Path, **options: Any) -> ManagedAlgorithm: ...\n\n"
+    )
+    return head + "".join(f"class {spec.class_name}(ManagedAlgorithm): ...\n" for spec in specs)
+
+
+def generated() -> dict[Path, str]:
+    """Return the files that follow from the declarations, with the content they should have."""
+    specs = [packaged(name) for name in PACKAGED]
+    text = README.read_text(encoding="utf-8")
+    marked = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    return {README: marked.sub(lambda _: BEGIN + table(specs) + END, text), STUB: stub(specs)}
+
+
+def main() -> None:
+    """Write the files, or only compare them."""
+    stale = [
+        path
+        for path, text in generated().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)}: not up to date; run `make generated`", file=sys.stderr)
+        sys.exit(bool(stale))
+    for path in stale:
+        path.write_text(generated()[path], encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
