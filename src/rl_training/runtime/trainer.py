@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms import catalogue
-from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import AlgorithmConfig, ExperimentConfig
-from rl_training.envs import EnvFactory
 from rl_training.errors import ConfigError
-from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.report import TrainResult
 from rl_training.runtime.workflows import start
 
@@ -22,21 +18,15 @@ class Trainer:
         self.__name__ = name
         self._family = family
 
-    def __call__(
-        self,
-        config: ExperimentConfig[Any],
-        *,
-        run_dir: Path | None = None,
-        callback: CallbackLike = None,
-        env: EnvFactory | None = None,
-        network: NetworkFactory | None = None,
-        console: bool = True,
-    ) -> TrainResult:
-        """Return the last metrics, the final evaluation, the run folder and the newest checkpoint in it."""
+    def __call__(self, config: ExperimentConfig[Any], **options: Any) -> TrainResult:
+        """Train from scratch; options as in ``workflows.start``.
+
+        Returns the last metrics, the final evaluation, the run folder and the newest checkpoint in it.
+        """
         specs = catalogue.algorithms().values()
         names = [spec.name for spec in specs if issubclass(spec.config, self._family)]
         if config.algo not in names:
             raise ConfigError(
                 f"algo: '{config.algo}' is not trained by {self.__name__}; it trains {', '.join(names)}"
             )
-        return start(config, run_dir=run_dir, callback=callback, env=env, network=network, console=console)
+        return start(config, **options)

@@ -48,16 +48,13 @@ class LSTMQNetwork(RecurrentBody):
         self,
         obs: torch.Tensor,
         state: State,
-        *,
-        actions: torch.Tensor | None = None,
-        rewards: torch.Tensor | None = None,
-        starts: torch.Tensor | None = None,
+        **between: torch.Tensor | None,
     ) -> tuple[torch.Tensor, State]:
         """Return the Q-values [T, B, A] of sequences [T, B, *obs], and the memory that includes them.
 
-        The arguments are those of ``features_sequence``.
+        ``between`` are ``actions``, ``rewards`` and ``starts`` as ``features_sequence`` takes them.
         """
-        features, after = self.features_sequence(obs, state, actions=actions, rewards=rewards, starts=starts)
+        features, after = self.features_sequence(obs, state, **between)
         q = self.head(features.flatten(0, 1))
         q = duel(q) if self.dueling else q
         return q.view(*obs.shape[:2], -1), after
