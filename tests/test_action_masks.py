@@ -104,7 +104,7 @@ class Masked(gym.Env):
         return {"action_mask": self.mask.tolist() if self.index == 1 else self.mask}
 
 
-gym.register("MaskedEpisodes-v0", Masked)
+gym.register("MaskedEpisodes-v0", Masked)  # type: ignore[arg-type]
 
 
 class Recorder:
@@ -150,14 +150,15 @@ def by_script(count: int, episodes: int) -> dict[tuple[int, int], tuple[list[boo
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_vector_env_gives_the_masks_of_the_observations_and_of_their_true_successors(mode: str) -> None:
-    envs, learner = masked_envs(mode, make=functools.partial(Masked, fresh=mode not in OWN)), Recorder()
+    learner: Any = Recorder()
+    envs = masked_envs(mode, make=functools.partial(Masked, fresh=mode not in OWN))
     collector = Collector(envs, ACTIONS)
     steps = [collector.step(learner)[0] for _ in range(200)]
     envs.close()
     got = {}
     for step, masks in zip(steps, learner.masks, strict=True):  # only now: a step must not change afterwards
         next_masks = np.ones((len(step), A), bool) if step.next_mask is None else step.next_mask
-        assert (next_masks.dtype, next_masks.shape) == (bool, (len(step), A))
+        assert (next_masks.dtype, next_masks.shape) == (np.dtype(bool), (len(step), A))
         for obs, mask, next_mask in zip(step.obs, masks[step.env_ids], next_masks, strict=True):
             got[int(obs[0]), int(obs[1])] = mask.tolist(), next_mask.tolist()
     episodes = 30
@@ -173,7 +174,7 @@ def test_every_vector_env_gives_the_masks_of_the_observations_and_of_their_true_
 
 @pytest.mark.parametrize("mode", OWN)
 def test_evaluation_plays_by_the_masks(mode: str) -> None:
-    learner = Recorder()
+    learner: Any = Recorder()
     config = EnvConfig(id="MaskedEpisodes-v0", vectorization=mode)
     evaluate(learner, config, ACTIONS, EvaluationConfig(num_envs=3), episodes=40)
     given = [mask.tolist() for masks in learner.masks for mask in masks]
@@ -188,10 +189,12 @@ def test_a_collector_restored_in_mid_episode_knows_the_masks(mode: str) -> None:
             make_vector_env(EnvConfig(id="MaskedEpisodes-v0", vectorization=mode), seeds(2)), ACTIONS
         )
 
-    original, learner, masked = start(), Recorder(), 0
+    learner: Any = Recorder()
+    original, masked = start(), 0
     for _ in range(12):
         original.step(learner)
-        restored, same = start(), Recorder()
+        same: Any = Recorder()
+        restored = start()
         assert restored.load_state_dict(copy.deepcopy(original.state_dict())) == "replayed"
         restored.step(same)
         restored.envs.close()
@@ -210,7 +213,12 @@ def test_dqn_never_does_what_is_forbidden(mode: str, tmp_path: Path) -> None:
         "evaluation": {"frequency": 1000, "episodes": 10, "final_episodes": 20},
         "logging": {"tensorboard": False},
     }
-    options = {"learning_starts": 100, "batch_size": 16, "n_step_return": 2, "exploration_final_eps": 0.5}
+    options: dict[str, Any] = {
+        "learning_starts": 100,
+        "batch_size": 16,
+        "n_step_return": 2,
+        "exploration_final_eps": 0.5,
+    }
     agent = DQN("MaskedEpisodes-v0", config=config, run_dir=tmp_path / "run", **options)
     agent.learn(2000, progress_bar=False)
     assert agent.result is not None
@@ -253,6 +261,11 @@ class Still:
 
     def observe(self, obs):
         pass
+
+
+def still(action: Any) -> Any:
+    """The learner ``Still``, which is no whole ``Algorithm``."""
+    return Still(action)
 
 
 def second_of(masks, **options):
@@ -307,7 +320,7 @@ def test_a_wrong_mask_is_one_line_that_names_its_env(given: Any, message: str, w
     seed, t = next(EpisodeSeeds(np.random.SeedSequence(5))), int(when == "step")
     collector = Collector(envs, DiscreteActions(3))
     with pytest.raises(EnvError) as caught:
-        collector.step(Still(0))
+        collector.step(still(0))
     envs.close()
     assert str(caught.value) == f"env 1: {message} (episode seed {seed}, step {t})"
 
@@ -318,7 +331,7 @@ def test_a_wrong_mask_of_somebody_elses_vector_env_is_named_too(given: Any, mess
     envs = gym.vector.SyncVectorEnv([lambda: Giving([[1, 0, 1], as_given])])
     collector = Collector(envs, DiscreteActions(3))
     with pytest.raises(EnvError) as caught:
-        collector.step(Still(0))
+        collector.step(still(0))
     assert str(caught.value) == f"env 0: {message}"
 
 
@@ -337,11 +350,11 @@ def test_a_truncated_episode_of_a_foreign_env_needs_an_action_too(mode: Autorese
         )
         return Collector(envs, DiscreteActions(3))
 
-    step = collector(terminated=True).step(Still(0))[0]
+    step = collector(terminated=True).step(still(0))[0]
     assert step.next_mask is not None
     assert step.next_mask.tolist() == [[True] * 3]
     with pytest.raises(EnvError, match="forbids every action"):
-        collector(truncated=True).step(Still(0))
+        collector(truncated=True).step(still(0))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -350,7 +363,7 @@ def test_masks_of_actions_that_are_not_discrete_are_ignored(mode: str) -> None:
     envs = masked_envs(mode, 2, lambda _: Giving([[0, 0, 0]] * 9, truncated=True, action_space=space))
     collector = Collector(envs, ContinuousActions(space.low, space.high))
     for _ in range(12):
-        step, _ = collector.step(Still(np.zeros(3, np.float32)))
+        step, _ = collector.step(still(np.zeros(3, np.float32)))
         assert step.next_mask is None
     envs.close()
 

@@ -34,5 +34,5 @@ def test_large_arrays_find_their_memory_again(tmp_path: Path) -> None:
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation.sys, "platform", "darwin")
+    monkeypatch.setattr("rl_training.runtime.allocation.sys.platform", "darwin")
     assert allocation.keep_freed_memory() is False

@@ -45,8 +45,10 @@ def projected(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``project`` with the same reward and discount for all rows, or with one each."""
     rows = len(probabilities)
-    whole = (torch.as_tensor(value, dtype=torch.float32).expand(rows) for value in (reward, discount))
-    return project(probabilities, *whole, support)
+    rewards, discounts = (
+        torch.as_tensor(value, dtype=torch.float32).expand(rows) for value in (reward, discount)
+    )
+    return project(probabilities, rewards, discounts, support)
 
 
 def step_of(support: torch.Tensor) -> float:
@@ -130,8 +132,8 @@ def random_moves(
     reward[:third], discount[:third] = rng.integers(-4, 5, third) * step, 1.0
     reward[third : 2 * third] = support.numpy()[rng.integers(0, len(support), third)]
     discount[third : 2 * third] = 0.0
-    given = (torch.from_numpy(values).float() for values in (reward, discount))
-    return distributions(seed, rows, len(support)), *given
+    rewards, discounts = (torch.from_numpy(values).float() for values in (reward, discount))
+    return distributions(seed, rows, len(support)), rewards, discounts
 
 
 def brute_force(p: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, support: torch.Tensor) -> Any:

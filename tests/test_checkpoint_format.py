@@ -141,7 +141,8 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     if dtype is torch.bool:
         raw = bytearray(byte & 1 for byte in raw)
     tensor = (torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)).reshape(shape)
-    return tensor.transpose(0, -1) if shape and draw(st.booleans()) else tensor
+    transposed = bool(shape) and draw(st.booleans())
+    return tensor.transpose(0, -1) if transposed else tensor
 
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=4).filter(lambda key: key != "__metadata__")
@@ -246,7 +247,7 @@ def test_the_digest_sees_every_bit_and_no_order() -> None:
 
 NESTED: list[Any] = []
 NESTED.append(NESTED)
-UNSAVABLE = {
+UNSAVABLE: dict[str, tuple[Any, str]] = {
     "nan": ({"loop": {"loss": [0.0, float("nan")]}}, r"loop/loss\[1\]: nan is not finite"),
     "infinity": ({"loop": {"loss": float("inf")}}, "loop/loss: inf is not finite"),
     "tuple": ({"optimizer": {"betas": (0.9, 0.999)}}, "optimizer/betas: builtins.tuple"),
@@ -549,7 +550,7 @@ def rename_section(rng: random.Random, path: Path) -> None:
 def edit_manifest(rng: random.Random, path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_bytes())
     record = manifest["files"]["state.json"]
-    junk = rng.choice([None, True, -1, 1.5, "x", [], {}, 10**30])
+    junk: Any = rng.choice([None, True, -1, 1.5, "x", [], {}, 10**30])
     target, key = rng.choice(
         [
             (manifest, "format_version"),
@@ -709,7 +710,11 @@ def test_a_refusal_says_what_is_wrong(saved: Path) -> None:
     doubled = json.dumps(json.loads(original[file.name][8:].split(b"}}")[0] + b"}}"))
     for name in ("no/w", "~7", "frozen/no/w", "net", "net/w/x"):
         file.write_bytes(original[file.name])
-        edit_header(file, lambda header, name=name: header.update({name: header.pop("net/w")}))
+
+        def rename(header: dict[str, Any], name: str = name) -> None:
+            header.update({name: header.pop("net/w")})
+
+        edit_header(file, rename)
         assert "tensor name part" in refusal(saved) if name == "~7" else "has no place" in refusal(saved)
     file.write_bytes(original[file.name])
     edit_header(file, lambda _: doubled[:-1] + "," + doubled[1:])

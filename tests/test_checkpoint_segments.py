@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ from rl_training.runtime.checkpoint import (
     tree_digest,
     write_checkpoint,
 )
-from rl_training.runtime.checkpoint_format import Segment
 from rl_training.runtime.run import Run
 from rl_training.runtime.saving import Saver
 from rl_training.runtime.storage import DISK, DiskStorage
+from rl_training.segment import Segment
 from test_checkpoint_format import (
     FaultyStorage,
     Killed,
@@ -203,9 +204,9 @@ UNSAVABLE: dict[str, tuple[Any, str]] = {
     "other digits": ({"e٣": Segment({})}, "is no name"),
     "long key": ({"a" * 65: Segment({})}, "is no name"),
     "long path": ({"a" * 64: {"b" * 64: {"c" * 64: Segment({})}}}, "is no name"),
-    "number": ({"x": Segment({"n": 1})}, "replay/x: a segment holds arrays only, not 'n'"),
-    "deeper": ({"x": Segment({"n": {}})}, "replay/x: a segment holds arrays only, not 'n'"),
-    "nested": ({"x": Segment({"n": Segment({})})}, "replay/x: a segment holds arrays only, not 'n'"),
+    "number": ({"x": Segment({"n": 1})}, "replay/x: a segment holds arrays only, not 'n'"),  # type: ignore[dict-item]
+    "deeper": ({"x": Segment({"n": {}})}, "replay/x: a segment holds arrays only, not 'n'"),  # type: ignore[dict-item]
+    "nested": ({"x": Segment({"n": Segment({})})}, "replay/x: a segment holds arrays only, not 'n'"),  # type: ignore[dict-item]
     "dtype": ({"x": Segment(lambda: {"n": np.array([{}])})}, "replay/x/n: dtype object is none of"),
     "in a list": ({"x": [Segment({})]}, r"replay/x\[0\]: .*Segment is neither"),
     "integer key": ({"x": Segment({0: torch.ones(1)})}, "replay/x: key 0 is not a string"),  # type: ignore[dict-item]
@@ -540,8 +541,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def state_dict(self: Run, **options: Any) -> dict[str, Any]:
         segments = {
-            f"s{number}": Segment(lambda number=number: content(number))
-            for number in range(self.clock.steps // 100)
+            f"s{number}": Segment(partial(content, number)) for number in range(self.clock.steps // 100)
         }
         return {**real(self, **options), "frames": segments}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -115,7 +116,12 @@ class Acting:
         pass
 
 
-SCRIPTED = Acting(lambda obs: action_of(obs[:, 1], obs[:, 2]).astype(np.int64))
+def acting(act) -> Any:
+    """The algorithm ``Acting``, which is no whole ``Algorithm``."""
+    return Acting(act)
+
+
+SCRIPTED = acting(lambda obs: action_of(obs[:, 1], obs[:, 2]).astype(np.int64))
 
 
 def counter_envs(mode, num_envs):
@@ -153,7 +159,8 @@ def rows_of(step):
 def test_every_autoreset_mode_gives_exactly_the_transitions_of_the_script(mode):
     envs = counter_envs(mode, 3)
     collector = Collector(envs, DiscreteActions(3))
-    rows, episodes, steps = [], [[] for _ in range(3)], []
+    episodes: list[list[Any]] = [[] for _ in range(3)]
+    rows, steps = [], []
     while min(len(done) for done in episodes) < 12:
         step, ended = collector.step(SCRIPTED)
         steps.append(step)  # turned into rows only later: a step must not change afterwards
@@ -214,7 +221,7 @@ def test_a_time_limit_does_not_change_the_value_of_a_state(limit):
     config = EnvConfig(id="tests:Constant", wrappers=wrappers)
     seeds = [EpisodeSeeds(np.random.SeedSequence(i)) for i in range(2)]
     collector = Collector(make_vector_env(config, seeds, ConstantEnv), DiscreteActions(2))
-    alternating = Acting(lambda obs: np.arange(2))
+    alternating = acting(lambda obs: np.arange(2))
     steps = [collector.step(alternating)[0] for _ in range(num_steps)]
     assert sum(step.truncated.sum() for step in steps) == 2 * (num_steps // limit)
     assert learned_constant(steps, gamma) == pytest.approx(1 / (1 - gamma), abs=0.05)
@@ -238,7 +245,7 @@ def test_stacked_frames_never_mix_episodes(vectorization):
     lengths = [length for length, _, _ in script_of(0)]
     ends = 0
     for _ in range(40):
-        step, _ = collector.step(Acting(lambda obs: np.zeros(len(obs), np.int64)))
+        step, _ = collector.step(acting(lambda obs: np.zeros(len(obs), np.int64)))
         for obs, next_obs, ended in zip(
             step.obs, step.next_obs, step.terminated | step.truncated, strict=True
         ):
@@ -280,7 +287,7 @@ def received(action_space, actions):
     envs = SyncVectorEnv([lambda: JournaledEnv(env, EpisodeSeeds(np.random.SeedSequence(0)))])
     _, spec = describe_spaces(envs.single_observation_space, envs.single_action_space)
     collector, queue = Collector(envs, spec), list(actions)
-    steps = [collector.step(Acting(lambda obs: queue.pop(0)[None]))[0] for _ in actions]
+    steps = [collector.step(acting(lambda obs: queue.pop(0)[None]))[0] for _ in actions]
     return np.array(env.received), np.concatenate([step.action for step in steps])
 
 
@@ -394,8 +401,8 @@ def journaled(vectorization, env_id, count=2):
 def by_obs(actions):
     """Actions that look random but depend on the observation alone."""
     if isinstance(actions, DiscreteActions):
-        return Acting(lambda obs: (np.abs(obs).sum(1) * 1e4).astype(np.int64) % actions.n)
-    return Acting(lambda obs: np.sin(1e4 * obs.sum(1, keepdims=True)).astype(np.float32))
+        return acting(lambda obs: (np.abs(obs).sum(1) * 1e4).astype(np.int64) % actions.n)
+    return acting(lambda obs: np.sin(1e4 * obs.sum(1, keepdims=True)).astype(np.float32))
 
 
 @pytest.mark.parametrize("vectorization", OWN)
@@ -489,6 +496,7 @@ def test_a_restarted_env_begins_the_next_episode_of_its_stream():
     restored = Collector(journaled("sync", "CartPole-v1"), DiscreteActions(2))
     assert restored.load_state_dict(state) == "restarted"
     assert restored.obs.shape == (2, 4)
+    assert isinstance(restored.envs, SyncVectorEnv)
     seeds = restored.envs.call_each("journal")
     for env, started in enumerate(state["started"]):
         stream = EpisodeSeeds(np.random.SeedSequence(7, spawn_key=(env,)), offset=int(started))
@@ -518,7 +526,8 @@ class FaultyEnv(gym.Env):
 
     def step(self, action):
         self.steps += 1
-        obs, reward = np.zeros(2, np.float32), 0.0
+        obs: Any = np.zeros(2, np.float32)
+        reward = 0.0
         if self.steps == 3:
             match self.fault:
                 case "nan obs":
@@ -558,7 +567,7 @@ def test_a_faulty_env_is_named_with_what_was_expected_and_where_it_happened(
     faults = [None, fault]
     envs = OWN[vectorization]([lambda f=f: JournaledEnv(FaultyEnv(f), EpisodeSeeds(root)) for f in faults])
     collector = Collector(envs, DiscreteActions(2))
-    policy = Acting(lambda obs: np.zeros(2, np.int64))
+    policy = acting(lambda obs: np.zeros(2, np.int64))
     collector.step(policy)
     collector.step(policy)
     with pytest.raises(EnvError) as caught:
@@ -604,7 +613,7 @@ def test_an_observation_that_is_no_array_is_an_error_of_its_env():
 
 
 def test_a_foreign_vector_env_that_raises_is_an_env_error():
-    envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+    envs: Any = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
     envs.step = lambda actions: 1 / 0
     collector = Collector(envs, DiscreteActions(2))
 
@@ -615,8 +624,9 @@ def test_a_foreign_vector_env_that_raises_is_an_env_error():
         def act(self, obs, carry=None, *, explore):
             return Decision(np.zeros(len(obs), np.int64))
 
+    still: Any = Still()
     with pytest.raises(EnvError, match="vector environment: ZeroDivisionError"):
-        collector.step(Still())
+        collector.step(still)
 
 
 # Making
@@ -625,6 +635,7 @@ def test_a_foreign_vector_env_that_raises_is_an_env_error():
 def test_an_env_is_made_without_the_check_of_the_order_of_calls_and_can_be_made_again():
     env = make_env(EnvConfig(id="CartPole-v1"))
     assert str(env) == "<TimeLimit<CartPoleEnv<CartPole-v1>>>"
+    assert env.spec is not None
     assert (env.spec.id, env.spec.max_episode_steps, env.spec.order_enforce) == ("CartPole-v1", 500, False)
     assert str(gym.make(env.spec)) == str(env)
     assert gym.spec("CartPole-v1").order_enforce

@@ -275,6 +275,8 @@ def test_code_for_any_processor_gives_the_same(layer_norm):
     """The variant for processors without AVX2, by itself."""
     options = {"double": True, "dueling": True, "layer_norm": layer_norm}
     learner = with_other_target(make_learner((5,), 3, (33, 21), **options))
-    learner._compiled._function = native.library().dqn_gradient_plain
+    library = native.library()
+    assert library is not None
+    learner._compiled._function = library.dqn_gradient_plain
     learner._compiled._function.argtypes = (ctypes.c_void_p,) * 3
     assert_same_gradient(learner, random_batch(size=67, obs_shape=(5,), num_actions=3))

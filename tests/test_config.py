@@ -333,7 +333,8 @@ def test_unusual_values_come_back_from_yaml_as_they_were() -> None:
     assert config.env.wrappers[0].id == "TimeAwareObservation"
     assert config.env.kwargs["text"] == "no"
     assert config.env.kwargs["number"] == 1e-7
-    assert config.env.kwargs["nested"]["list"][-1] == "1e6"
+    nested: Any = config.env.kwargs["nested"]
+    assert nested["list"][-1] == "1e6"
 
 
 @pytest.mark.parametrize(
@@ -410,4 +411,4 @@ def test_free_keywords_are_replaced_as_a_whole() -> None:
 def test_a_config_is_frozen() -> None:
     config = load_config("dqn/cartpole")
     with pytest.raises(ValueError, match="frozen"):
-        config.seed = 1
+        config.seed = 1  # type: ignore[misc]

@@ -52,7 +52,7 @@ def band_corners(figure: Figure) -> set[tuple[float, ...]]:
 
 
 def render(figure: Figure) -> None:
-    FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call]
+    FigureCanvasAgg(figure).draw()
 
 
 def texts(figure: Figure) -> str:

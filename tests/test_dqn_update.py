@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,8 @@ from rl_training.algorithms import DQN, dqn_loss
 from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.data import Batch, NStepFolder, Transitions
 from rl_training.errors import CheckpointError, NonFiniteError
-from rl_training.models import MLPQNetwork
 from rl_training.models.mirror import MAX_BATCH, numpy_mirror
-from rl_training.models.mlp_q_network import duel
+from rl_training.models.mlp_q_network import MLPQNetwork, duel
 
 # Fixed points
 
@@ -68,7 +68,8 @@ def test_n_step_on_policy_values_equal_value_iteration(n):
         for t in range(7):
             after, terminated, truncated = successor[s, a], ends[s, a], t == 6
             row = (one_hot[s], a, reward[s, a], one_hot[after], terminated, truncated)
-            folded.append(folder.fold(Transitions(np.array([0]), *(np.array([value]) for value in row))))
+            columns: list[Any] = [np.array([value]) for value in row]
+            folded.append(folder.fold(Transitions(np.array([0]), *columns)))
             if terminated:
                 break
             s, a = after, best[after].argmax()
@@ -143,6 +144,7 @@ def test_gradient_flows_through_q_of_the_chosen_actions_only():
     loss.backward()
     expected = torch.zeros(4, 3)
     expected[torch.arange(4), batch.action] = td_error.clamp(-1, 1) / 4  # derivative of the Huber loss
+    assert q.grad is not None
     assert torch.allclose(q.grad, expected)
     assert target.grad is None
     assert online.grad is None
@@ -367,6 +369,7 @@ def test_mirror_equals_the_network_and_follows_its_updates(activation, dueling, 
     options = {"dueling": dueling, "activation": activation, "layer_norm": layer_norm and hidden != ()}
     learner = make_learner((2, 3), 4, hidden, learning_rate=0.01, **options)
     mirror = numpy_mirror(learner.online)
+    assert mirror is not None
     obs = (np.random.default_rng(0).random((5, 2, 3)) * 255).astype(dtype)
     kept = obs.copy()
     last = mirror(obs)

@@ -284,7 +284,8 @@ def brute_force(
     learner: Any, batch: SequenceBatch, burn_in: int = 0
 ) -> tuple[torch.Tensor, list[list[float]]]:
     """Return loss and errors of every chunk, step by step from its stored state, one chunk at a time."""
-    losses, errors = [], []
+    losses = []
+    errors: list[list[float]] = []
     for b in range(batch.mask.shape[1]):
         steps = int(batch.mask[:, b].sum())
         q: dict[str, list[torch.Tensor]] = {}
@@ -368,7 +369,7 @@ def test_padding_changes_no_bit() -> None:
         spoiled.action[steps:, b] = ACTIONS - 1
         for field in ("reward", "returns", "discount"):
             getattr(spoiled, field)[steps:, b] = -55.0
-    extra = {
+    extra: dict[str, Any] = {
         field: torch.cat([tensor, torch.ones_like(tensor[:1]).repeat(3, *(1,) * (tensor.ndim - 1)) * 5])
         for field in ("obs", "action", "reward", "returns", "discount", "after")
         for tensor in [getattr(spoiled, field)]

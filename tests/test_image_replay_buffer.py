@@ -62,7 +62,8 @@ class Naive:
                 self.obs[env] = None
                 self.episode[env] += 1
         fields = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-        return Transitions(ids, *(np.array([row[name] for row in rows]) for name in fields))
+        columns: list[Any] = [np.array([row[name] for row in rows]) for name in fields]
+        return Transitions(ids, *columns)
 
     def window(self, env: int, index: int, n: int, gamma: float) -> tuple[Any, ...] | None:
         """Return the n-step transition from that step on, or none if it is not complete yet."""
@@ -348,7 +349,7 @@ def test_complete_segments_never_change() -> None:
 
 def test_damaged_states_are_refused() -> None:
     buffer, _ = filled(100)
-    for damage in (
+    damages: tuple[dict[str, Any], ...] = (
         {"capacity": 41},
         {"segment_frames": 7},
         {"head": np.zeros(3, np.int64)},
@@ -357,7 +358,8 @@ def test_damaged_states_are_refused() -> None:
         {"head": buffer._head + buffer._segment * 2},
         {"segments": {}},
         {"newest": {}},
-    ):
+    )
+    for damage in damages:
         other, _ = filled(0)
         with pytest.raises((CheckpointError, KeyError)):
             other.load_state_dict({**as_saved(buffer), **damage})

@@ -83,7 +83,8 @@ class Recording(nn.Module):
 
     def __init__(self, obs_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(*obs_shape, 2 * num_outputs)
+        (inputs,) = obs_shape
+        self.linear = nn.Linear(inputs, 2 * num_outputs)
         self.seen: list[torch.Tensor] = []
 
     def forward(self, obs: torch.Tensor, fractions: torch.Tensor) -> torch.Tensor:

@@ -97,9 +97,8 @@ def test_the_path_that_is_not_fused_can_be_differentiated_twice(activation: str)
 
     first = torch.autograd.grad(curved(mlp(x)), list(mlp.parameters()), create_graph=True)
     vector = [torch.randn_like(p) for p in mlp.parameters()]
-    product = torch.autograd.grad(
-        sum((g * v).sum() for g, v in zip(first, vector, strict=True)), list(mlp.parameters())
-    )
+    along = sum(((g * v).sum() for g, v in zip(first, vector, strict=True)), torch.zeros(()))
+    product = torch.autograd.grad(along, list(mlp.parameters()))
     # A central difference of the gradient along the vector, in double precision.
     exact = mlp.double()
     gradients = []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from rl_training.models import MLPC51QNetwork, MLPIQNQNetwork, MLPQNetwork, MLPQRQNetwork
+from rl_training.models import MLPC51QNetwork, MLPIQNQNetwork, MLPQRQNetwork
 from rl_training.models.mlp import ACTIVATIONS
+from rl_training.models.mlp_q_network import MLPQNetwork
 from rl_training.models.modes import has_modes
 
-OPTIONS = {"hidden_sizes": (8, 8), "dueling": True, "normalize_obs": True, "layer_norm": True}
-MAKERS = {
+OPTIONS: dict[str, Any] = {"hidden_sizes": (8, 8), "dueling": True, "normalize_obs": True, "layer_norm": True}
+MAKERS: dict[str, Callable[..., nn.Module]] = {
     "dqn": lambda **own: MLPQNetwork((3,), 2, **OPTIONS, noisy_sigma=0.5, **own),
     "c51": lambda **own: MLPC51QNetwork((3,), 2, num_atoms=5, v_min=0.0, v_max=1.0, **OPTIONS, **own),
     "qr_dqn": lambda **own: MLPQRQNetwork((3,), 2, num_quantiles=5, **OPTIONS, **own),

@@ -186,8 +186,9 @@ def test_every_algorithm_has_a_managed_class_and_a_learner_of_one_name(algo: str
     assert managed is managed_class(algo)
     assert (managed.__name__, managed.algo_name) == (spec.class_name, algo)
     assert managed is not learner
-    assert spec.summary in managed.__doc__
-    assert all(f"{name}=" in managed.__doc__ for name in spec.config.model_fields)
+    about = managed.__doc__ or ""
+    assert spec.summary in about
+    assert all(f"{name}=" in about for name in spec.config.model_fields)
     run = Run(small_config(algo))
     assert type(run.algorithm) is learner
     run.close()

@@ -125,11 +125,11 @@ def test_training_observes_exactly_what_it_acts_on():
         seen.append(obs)
         obs = run.collector.obs
     run.close()
-    seen = np.concatenate(seen).astype(np.float64)
+    everything = np.concatenate(seen).astype(np.float64)
     normalizer = run.algorithm.online.features.normalizer
-    assert normalizer.count == len(seen) == 300
-    assert normalizer.mean.numpy() == pytest.approx(seen.mean(0), abs=1e-12)
-    assert normalizer.var.numpy() == pytest.approx(seen.var(0), rel=1e-9)
+    assert normalizer.count == len(everything) == 300
+    assert normalizer.mean.numpy() == pytest.approx(everything.mean(0), abs=1e-12)
+    assert normalizer.var.numpy() == pytest.approx(everything.var(0), rel=1e-9)
 
 
 def test_evaluation_and_prediction_leave_the_statistics_alone():

@@ -86,7 +86,8 @@ def test_the_wrapper_can_be_named_in_a_config() -> None:
 
 
 def walk(maze: TMaze, actions: list[int]) -> tuple[list[list[float]], list[float], bool, dict[str, Any]]:
-    seen, rewards, over, info = [], [], False, {}
+    seen, rewards, over = [], [], False
+    info: dict[str, Any] = {}
     for action in actions:
         assert not over
         obs, reward, over, truncated, info = maze.step(np.int64(action))

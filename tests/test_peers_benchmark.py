@@ -95,6 +95,7 @@ def test_without_the_peers_our_curves_are_drawn_and_nobody_is_compared(tmp_path:
 
 def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PEERS))
+    import jobs
     import sections
     from context import Context
     from report import Report
@@ -115,7 +116,7 @@ def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch:
     nobody = Path("python")
     report = Report(tmp_path, load_before=0.0)
     context = Context(nobody, nobody, tmp_path, turns=1, seeds=5, quick=True, report=report)
-    monkeypatch.setitem(sections.jobs.CURVES, "B", (30_000, ("ours", "sb3")))
+    monkeypatch.setitem(jobs.CURVES, "B", (30_000, ("ours", "sb3")))
     table = sections.curves("B")(context)
     assert [row[:3] for row in table.rows[:2]] == [
         ["rl_training", "100.0, 101.0, 102.0, 103.0, 104.0", "102.0"],
@@ -181,17 +182,19 @@ def test_evaluation_plays_every_episode_once_and_always_the_same(monkeypatch: py
     import jobs
     import tasks
 
-    class Counted(gym.Env[np.ndarray, int]):
+    class Counted(gym.Env[np.ndarray, np.int64]):
         """An episode of as many steps as its seed says; each brings the action."""
 
         action_space, observation_space = gym.spaces.Discrete(2), gym.spaces.Box(0, 99, (1,))
 
-        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict]:
+        def reset(
+            self, *, seed: int | None = None, options: object = None
+        ) -> tuple[np.ndarray, dict[str, Any]]:
             assert seed is not None
             self.left = 1 + (seed - jobs.EVALUATION_SEED) % 7
             return np.array([self.left], np.float32), {}
 
-        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
             self.left -= 1
             return np.array([self.left], np.float32), float(action), self.left == 0, False, {}
 

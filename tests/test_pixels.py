@@ -13,7 +13,7 @@ import pytest
 
 from rl_training import load_config
 from rl_training.config import EnvConfig
-from rl_training.envs import dm_control, headless, make_env, make_vector_env
+from rl_training.envs import dm_control, make_env, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.pixels import ActionRepeat, PixelObservation
 from rl_training.errors import ConfigError, EnvError
@@ -80,7 +80,7 @@ def test_the_observation_is_the_picture(size: Any, shape: tuple[int, ...]) -> No
     env = PixelObservation(gym.make("CartPole-v1", render_mode="rgb_array"), size)
     assert env.observation_space == gym.spaces.Box(0, 255, shape, np.uint8)
     for obs in (env.reset(seed=0)[0], env.step(0)[0]):
-        assert (obs.shape, obs.dtype) == (shape, np.uint8)
+        assert (obs.shape, obs.dtype) == (shape, np.dtype(np.uint8))
         assert obs.flags.c_contiguous
         assert env.observation_space.contains(obs)
     env.close()
@@ -321,7 +321,7 @@ def test_a_missing_suite_names_the_extra(missing: str, monkeypatch: pytest.Monke
         if name == missing:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
-    monkeypatch.setattr(dm_control.importlib, "import_module", absent)
+    monkeypatch.setattr("rl_training.envs.dm_control.importlib.import_module", absent)
     with pytest.raises(ConfigError) as error:
         make_env(EnvConfig(id="dm_control/cartpole-balance-v0"))
     assert str(error.value) == (
@@ -334,7 +334,7 @@ def test_a_suite_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     def broken(name: str) -> None:
         raise ImportError("Cannot initialize\na EGL device display")
 
-    monkeypatch.setattr(dm_control.importlib, "import_module", broken)
+    monkeypatch.setattr("rl_training.envs.dm_control.importlib.import_module", broken)
     with pytest.raises(ConfigError, match="ImportError: Cannot initialize a EGL device display"):
         make_env(EnvConfig(id="dm_control/cartpole-balance-v0"))
 
@@ -356,8 +356,8 @@ def test_without_a_display_mujoco_renders_by_egl(
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(dm_control.importlib, "import_module", lambda name: None)
-    monkeypatch.setattr(headless.sys, "platform", "linux")
+    monkeypatch.setattr("rl_training.envs.headless.sys.platform", "linux")
+    monkeypatch.setattr("rl_training.envs.dm_control.importlib.import_module", lambda name: None)
     dm_control.load("dm_control/x")
     assert os.environ.get("MUJOCO_GL") == expected
 

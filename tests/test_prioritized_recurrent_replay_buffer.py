@@ -65,13 +65,18 @@ def numbers_of(batch: SequenceBatch) -> Array:
     return batch.obs[0, :, 2].long().numpy() // 2
 
 
+def indices_of(batch: SequenceBatch) -> Array:
+    assert batch.indices is not None
+    return batch.indices
+
+
 def with_errors(errors: Any, **options: Any) -> tuple[World, PrioritizedRecurrentReplayBuffer, Array]:
     """A buffer whose chunks have these errors; return also their indices."""
     world, buffer = filled(len(errors), **options)
     batch = buffer.sample(len(errors))  # new ones are alike, so that each comes once
     assert numbers_of(batch).tolist() == list(range(len(errors)))
-    buffer.update_priorities(batch.indices, np.asarray(errors, float))
-    return world, buffer, batch.indices
+    buffer.update_priorities(indices_of(batch), np.asarray(errors, float))
+    return world, buffer, indices_of(batch)
 
 
 def powers(errors: Any, alpha: float = ALPHA, eps: float = EPS) -> Array:
@@ -116,6 +121,7 @@ def test_weights_are_the_paper_s_divided_by_the_largest_of_the_batch(beta):
     _, buffer, _ = with_errors(ERRORS)
     batch = buffer.sample(8, beta=beta)
     plain = (23 * powers(ERRORS) / powers(ERRORS).sum())[numbers_of(batch)] ** -beta
+    assert batch.weight is not None
     assert batch.weight.dtype == torch.float32
     assert batch.weight.shape == (8,)
     assert batch.weight.numpy() == pytest.approx(plain / plain.max(), rel=1e-6)
@@ -165,8 +171,9 @@ def test_whatever_happens_it_agrees_with_a_table(own, ends, seed):
         drawn = keys_in(batch)
         assert set(drawn) <= set(chunks)
         weight = np.array([table[key] for key in drawn]) ** -0.6
+        assert batch.weight is not None
         assert batch.weight.numpy() == pytest.approx(weight / weight.max(), rel=1e-6)
-        for index, key in zip(batch.indices.tolist(), drawn, strict=True):
+        for index, key in zip(indices_of(batch).tolist(), drawn, strict=True):
             assert names.setdefault(index, key) == key
         assert len(set(names.values())) == len(names), "an index names one chunk, a chunk has one index"
 
@@ -209,9 +216,9 @@ def test_indices_are_those_of_the_chunks_also_where_slots_were_asked_for():
     for _ in range(20):
         buffer.add(world.step())
     drawn = buffer.sample(40)
-    names = dict(zip(numbers_of(drawn).tolist(), drawn.indices.tolist(), strict=True))
+    names = dict(zip(numbers_of(drawn).tolist(), indices_of(drawn).tolist(), strict=True))
     batch = contents(buffer)
-    assert [names[number] for number in numbers_of(batch).tolist()] == batch.indices.tolist()
+    assert [names[number] for number in numbers_of(batch).tolist()] == indices_of(batch).tolist()
 
 
 # What is refused
@@ -272,6 +279,7 @@ def test_a_chunk_without_a_priority_is_not_drawn():
 def test_the_weights_come_along_to_the_device():
     _, buffer = filled(3, device="meta")
     batch = buffer.sample(2)
+    assert batch.weight is not None
     assert batch.weight.device.type == batch.obs.device.type == "meta"
 
 
@@ -285,9 +293,9 @@ def test_a_restored_buffer_goes_on_exactly_like_the_original(own, ends, seed, st
     errors = np.random.default_rng(seed)
 
     def learn(batch: SequenceBatch, *buffers: PrioritizedRecurrentReplayBuffer) -> None:
-        found = errors.gamma(0.5, 2.0, len(batch.indices))
+        found = errors.gamma(0.5, 2.0, len(indices_of(batch)))
         for buffer in buffers:
-            buffer.update_priorities(batch.indices, found)
+            buffer.update_priorities(indices_of(batch), found)
 
     late = None
     for _ in live(world, steps, model, original):
@@ -297,7 +305,7 @@ def test_a_restored_buffer_goes_on_exactly_like_the_original(own, ends, seed, st
     restored = make(own)
     for _ in live(World(own.num_envs, ends, seed + 1), seed % 50, restored):  # of which no trace may remain
         if len(restored):
-            restored.update_priorities(restored.sample(3).indices, np.full(3, 1e6))
+            restored.update_priorities(indices_of(restored.sample(3)), np.full(3, 1e6))
     restored._rng = copy.deepcopy(original._rng)
     restored.load_state_dict(as_read(original.state_dict()))
     assert_equal(stand(restored), stand(original))

@@ -14,6 +14,7 @@ from scipy.stats import chisquare
 
 from rl_training.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.spaces import Array
 
 ALPHA, EPS = 0.7, 0.5  # an eps this large shows where it stands
 
@@ -47,11 +48,22 @@ def expected_probabilities(errors, alpha=ALPHA, eps=EPS):
     return powers / powers.sum()
 
 
+def indices_of(batch: Batch) -> Array:
+    assert batch.indices is not None
+    return batch.indices
+
+
+def weight_of(batch: Batch) -> torch.Tensor:
+    assert batch.weight is not None
+    return batch.weight
+
+
 def assert_rows_are_their_numbers(batch: Batch) -> None:
-    assert batch.indices.dtype == np.int64
-    assert np.array_equal(batch.action.numpy(), batch.indices)
-    assert np.array_equal(batch.reward.numpy(), batch.indices)
-    assert np.array_equal(batch.obs.numpy()[:, 1], batch.indices)
+    indices = indices_of(batch)
+    assert indices.dtype == np.int64
+    assert np.array_equal(batch.action.numpy(), indices)
+    assert np.array_equal(batch.reward.numpy(), indices)
+    assert np.array_equal(batch.obs.numpy()[:, 1], indices)
 
 
 ERRORS = np.random.default_rng(5).gamma(0.5, 2.0, 23)
@@ -69,7 +81,7 @@ def test_probabilities_are_the_powers_of_error_plus_eps(alpha, eps):
 
 def test_single_draws_occur_as_often_as_their_probabilities():
     buffer = with_errors(ERRORS)
-    draws = np.concatenate([buffer.sample(1).indices for _ in range(20_000)])
+    draws = np.concatenate([indices_of(buffer.sample(1)) for _ in range(20_000)])
     counts = np.bincount(draws, minlength=23)
     assert chisquare(counts, 20_000 * expected_probabilities(ERRORS)).pvalue > 1e-3
 
@@ -79,7 +91,7 @@ def test_a_stratified_batch_holds_each_transition_as_often_as_it_should_to_withi
     buffer = with_errors(ERRORS)
     expected, total, batches = expected_probabilities(ERRORS) * size, np.zeros(23), 1_000
     for _ in range(batches):
-        counts = np.bincount(buffer.sample(size).indices, minlength=23)
+        counts = np.bincount(indices_of(buffer.sample(size)), minlength=23)
         assert (np.abs(counts - expected) < 2.0).all()
         total += counts
     # Whole parts are certain; at most two broken ones toss a coin, so the variance per batch is at most 1/2.
@@ -88,9 +100,9 @@ def test_a_stratified_batch_holds_each_transition_as_often_as_it_should_to_withi
 
 def test_one_draw_falls_into_each_part_of_the_sum():
     buffer = with_errors(np.zeros(64))  # equal priorities: one part for each transition
-    orders = [buffer.sample(64).indices.tolist() for _ in range(50)]
+    orders = [indices_of(buffer.sample(64)).tolist() for _ in range(50)]
     assert orders == [list(range(64))] * 50
-    halves = np.stack([buffer.sample(32).indices for _ in range(200)])
+    halves = np.stack([indices_of(buffer.sample(32)) for _ in range(200)])
     assert (halves // 2 == np.arange(32)).all()
     assert len(np.unique(halves[:, 7])) == 2
 
@@ -98,9 +110,9 @@ def test_one_draw_falls_into_each_part_of_the_sum():
 def test_without_alpha_it_is_uniform_replay():
     buffer = with_errors(ERRORS * 100, alpha=0.0)
     assert (buffer.probabilities(np.arange(23)) == 1 / 23).all()
-    draws = np.concatenate([buffer.sample(1, beta=1.0).indices for _ in range(10_000)])
+    draws = np.concatenate([indices_of(buffer.sample(1, beta=1.0)) for _ in range(10_000)])
     assert chisquare(np.bincount(draws, minlength=23)).pvalue > 1e-3
-    assert (buffer.sample(64, beta=1.0).weight == 1.0).all()
+    assert (weight_of(buffer.sample(64, beta=1.0)) == 1.0).all()
     without_eps = with_errors(np.zeros(5), alpha=0.0, eps=0.0)
     assert (without_eps.probabilities(np.arange(5)) == 0.2).all()
 
@@ -109,12 +121,12 @@ def test_without_alpha_it_is_uniform_replay():
 def test_only_written_transitions_with_a_priority_are_drawn(count):
     buffer = filled(count, eps=0.0)
     kept = np.arange(max(0, count - 10), count)
-    assert set(buffer.sample(500).indices) == set(kept)
+    assert set(indices_of(buffer.sample(500))) == set(kept)
     if count > 1:
         buffer.update_priorities(kept[::2], np.zeros(len(kept[::2])))
         batch = buffer.sample(500)
-        assert set(batch.indices) == set(kept[1::2])
-        assert torch.isfinite(batch.weight).all()
+        assert set(indices_of(batch)) == set(kept[1::2])
+        assert torch.isfinite(weight_of(batch)).all()
 
 
 def test_when_no_transition_has_a_priority_that_is_said():
@@ -136,8 +148,8 @@ class Ceiling:
 def test_the_last_target_stays_below_the_sum(size):
     for seed in range(50):
         buffer = with_errors(np.random.default_rng(seed).random(23), 30)
-        buffer._rng = Ceiling()
-        assert buffer.sample(size).indices[-1] == 22
+        buffer._rng = Ceiling()  # type: ignore[assignment]
+        assert indices_of(buffer.sample(size))[-1] == 22
 
 
 # With which weights
@@ -148,19 +160,20 @@ def test_the_last_target_stays_below_the_sum(size):
 def test_weights_are_the_paper_s_divided_by_the_largest_of_the_batch(beta, capacity):
     buffer = with_errors(ERRORS, capacity)
     batch = buffer.sample(8, beta=beta)
-    plain = (23 * expected_probabilities(ERRORS)[batch.indices]) ** -beta
-    assert batch.weight.dtype == torch.float32
-    assert batch.weight.shape == (8,)
-    assert batch.weight.numpy() == pytest.approx(plain / plain.max(), rel=1e-6)
-    assert batch.weight.max() == 1.0
-    assert (len(set(batch.weight.tolist())) == 1) == (beta == 0.0)
+    plain = (23 * expected_probabilities(ERRORS)[indices_of(batch)]) ** -beta
+    weight = weight_of(batch)
+    assert weight.dtype == torch.float32
+    assert weight.shape == (8,)
+    assert weight.numpy() == pytest.approx(plain / plain.max(), rel=1e-6)
+    assert weight.max() == 1.0
+    assert (len(set(weight.tolist())) == 1) == (beta == 0.0)
 
 
 @pytest.mark.parametrize("scale", [1e-250, 1e-12, 1.0, 1e12, 1e280])
 def test_weights_are_sound_at_any_scale_and_the_largest_is_exactly_one(scale):
     buffer = with_errors(ERRORS * scale, alpha=1.0, eps=0.0)
     for _ in range(20):
-        weight = buffer.sample(16, beta=0.9).weight
+        weight = weight_of(buffer.sample(16, beta=0.9))
         assert weight.max() == 1.0
         assert (weight > 0.0).all()
 
@@ -171,11 +184,12 @@ def test_with_full_correction_the_weighted_mean_is_the_uniform_one():
     batches = [buffer.sample(32, beta=1.0) for _ in range(3_000)]
     estimates = []
     for batch in batches:
-        largest = 1 / (23 * buffer.probabilities(batch.indices).min())  # undoes the division
-        estimates.append((batch.weight.numpy() * largest * values[batch.indices]).mean())
+        indices, weight = indices_of(batch), weight_of(batch).numpy()
+        largest = 1 / (23 * buffer.probabilities(indices).min())  # undoes the division
+        estimates.append((weight * largest * values[indices]).mean())
     error = np.std(estimates) / np.sqrt(len(estimates))
     assert abs(np.mean(estimates) - values.mean()) < 4 * error
-    raw = np.mean([values[batch.indices].mean() for batch in batches])
+    raw = np.mean([values[indices_of(batch)].mean() for batch in batches])
     assert abs(raw - values.mean()) > 40 * error, "without the weights it would show"
 
 
@@ -218,11 +232,11 @@ def test_an_overwritten_slot_forgets_its_priority():
 def test_a_priority_that_comes_too_late_is_ignored(more):
     buffer = with_errors([1.0, 2.0, 3.0, 4.0])
     batch = buffer.gather(np.arange(4))
-    assert batch.indices.tolist() == [0, 1, 2, 3]
+    assert indices_of(batch).tolist() == [0, 1, 2, 3]
     for number in range(4, 4 + more):
         buffer.add(*rows([number]))
     before = buffer.state_dict()["priorities"].copy()
-    buffer.update_priorities(batch.indices, np.full(4, 1e6))
+    buffer.update_priorities(indices_of(batch), np.full(4, 1e6))
     after = buffer.state_dict()["priorities"]
     kept = [slot for slot in range(4) if slot >= more]
     assert [slot for slot in range(4) if before[slot] != after[slot]] == kept
@@ -238,7 +252,7 @@ def test_indices_are_insertion_numbers_through_wraps_and_name_their_rows():
         number += count
         batch = buffer.sample(40)
         assert_rows_are_their_numbers(batch)
-        assert set(batch.indices) == set(range(max(0, number - 7), number))
+        assert set(indices_of(batch)) == set(range(max(0, number - 7), number))
 
 
 def test_of_a_number_that_comes_twice_the_last_priority_counts():
@@ -268,7 +282,8 @@ def test_what_the_caller_gave_stays_as_it_was():
 @given(st.data())
 def test_whatever_happens_it_agrees_with_a_list(data):
     capacity = data.draw(st.integers(1, 20))
-    buffer, model, largest = make(capacity), [], 1.0
+    model: list[float] = []
+    buffer, largest = make(capacity), 1.0
     for _ in range(data.draw(st.integers(1, 12))):
         if not model or data.draw(st.booleans()):
             count = data.draw(st.integers(0, 2 * capacity))
@@ -289,7 +304,7 @@ def test_whatever_happens_it_agrees_with_a_list(data):
             assert chances == pytest.approx(np.array(kept) / np.sum(kept), rel=1e-9)
             batch = buffer.sample(8)
             assert_rows_are_their_numbers(batch)
-            assert batch.indices.min() >= len(model) - capacity
+            assert indices_of(batch).min() >= len(model) - capacity
 
 
 # What is refused
@@ -387,7 +402,7 @@ def test_feedback_from_before_a_restore_still_finds_its_transitions():
     restored = make(capacity=3)
     restored.load_state_dict(original.state_dict())
     restored.add(*rows([4]))
-    restored.update_priorities(batch.indices, np.array([10.0, 20.0, 30.0]))
+    restored.update_priorities(indices_of(batch), np.array([10.0, 20.0, 30.0]))
     largest = 3.5
     expected = np.array([largest, 30.5, 10.5]) ** ALPHA
     chances = restored.probabilities(np.array([4, 2, 3]))
@@ -433,7 +448,8 @@ def test_weights_and_masks_come_along_to_the_device():
     buffer = PrioritizedReplayBuffer(4, (2,), device="meta")
     buffer.add(*rows(range(4)), np.ones((4, 3), bool))
     batch = buffer.sample(3)
-    assert batch.weight.device.type == batch.next_mask.device.type == batch.obs.device.type == "meta"
+    assert batch.next_mask is not None
+    assert weight_of(batch).device.type == batch.next_mask.device.type == batch.obs.device.type == "meta"
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 9])
@@ -443,7 +459,7 @@ def test_small_rings_work(capacity):
         buffer.add(*rows([number]))
         batch = buffer.sample(5, beta=1.0)
         assert_rows_are_their_numbers(batch)
-        buffer.update_priorities(batch.indices, np.arange(5.0))
+        buffer.update_priorities(indices_of(batch), np.arange(5.0))
         if capacity == 1:
-            assert batch.indices.tolist() == [number] * 5
-            assert (batch.weight == 1.0).all()
+            assert indices_of(batch).tolist() == [number] * 5
+            assert (weight_of(batch) == 1.0).all()

@@ -226,7 +226,10 @@ def test_stop_on_threshold(tmp_path: Path) -> None:
         ),
         (lambda: DQN("CartPole-v1", layer_norm=True), "did you mean 'network.layer_norm'"),
         (lambda: DQN("CartPole-v1", seeed=1), "unknown key"),
-        (lambda: DQN(config=["dqn/cartpole"]), "^config: should be a name, a path, a mapping or a config"),
+        (
+            lambda: DQN(config=["dqn/cartpole"]),  # type: ignore[arg-type]
+            "^config: should be a name, a path, a mapping or a config",
+        ),
     ],
 )
 def test_misuse_is_told_at_once(build: Any, reason: str) -> None:

@@ -108,7 +108,7 @@ def test_slots_suffice_for_the_shortest_episodes(period):
 def test_observations_are_kept_once_whatever_the_overlap():
     taken = set()
     for period in (1, 4, 8):
-        chunks = {"length": 8, "period": period, "num_envs": 7, "state": {}}
+        chunks: dict[str, Any] = {"length": 8, "period": period, "num_envs": 7, "state": {}}
         buffer = RecurrentReplayBuffer(1_000, (84, 84), obs_dtype=np.uint8, **chunks)
         needed = 1_000 * (84 * 84 + 8 + 4 + 1)
         assert 0.95 * needed <= buffer._rows.nbytes <= 1.05 * needed
@@ -172,7 +172,7 @@ def test_a_batch_stays_as_it_was_drawn():
 def test_a_chunk_begins_with_the_memory_of_its_first_step():
     buffer = Sizes(1, 3, 2, 1, 20).buffer()
     world = World(1, ends=0.0)
-    carry = {"hidden": np.zeros((1, 2, 3), np.float32), "previous": np.zeros(1, np.int64)}
+    carry: dict[str, Any] = {"hidden": np.zeros((1, 2, 3), np.float32), "previous": np.zeros(1, np.int64)}
     for t in range(8):
         step = world.step(truncated=t == 7)
         carry["hidden"][:], carry["previous"][:] = t + 0.5, t  # the same arrays, written to again and again
@@ -291,6 +291,7 @@ def test_observations_without_a_mask_allow_every_action():
         world.masked = 6 <= number < 9
         feed(world.step(), model, buffer)
     batch = contents(buffer)
+    assert batch.action_mask is not None
     assert batch.action_mask.shape == (5, 3, ACTIONS)
     assert batch.action_mask.dtype == torch.bool
     assert_holds_what_it_should(batch, model)
@@ -305,10 +306,12 @@ def test_the_first_observation_of_an_episode_allows_every_action_also_where_a_ma
     world, buffer = World(1, ends=0.0, masked=True), own.buffer()
     for number in range(30):
         step = world.step(terminated=number % 3 == 2)
+        assert step.next_mask is not None
         step.next_mask[:] = np.arange(ACTIONS) == 1
         buffer.add(step)
         if len(buffer):
             batch = contents(buffer)
+            assert batch.action_mask is not None
             assert batch.action_mask[0, batch.starts[0]].all()
 
 
@@ -364,7 +367,14 @@ def test_the_whole_batch_goes_to_the_device():
     ],
 )
 def test_sizes_that_make_no_sense_are_refused(change, message):
-    options = {"capacity": 10, "obs_shape": (3,), "num_envs": 2, "length": 4, "period": 4, "state": STATE}
+    options: dict[str, Any] = {
+        "capacity": 10,
+        "obs_shape": (3,),
+        "num_envs": 2,
+        "length": 4,
+        "period": 4,
+        "state": STATE,
+    }
     RecurrentReplayBuffer(**options)
     with pytest.raises(ValueError, match=message):
         RecurrentReplayBuffer(**{**options, **change})
@@ -453,7 +463,7 @@ def full_state(kind: Any = RecurrentReplayBuffer) -> dict[str, Any]:
 
 
 def open_slots(state: Mapping[str, Any]) -> list[int]:
-    return [slot for slot in np.flatnonzero(state["steps"] == 0) if slot not in state["free"]]
+    return [slot for slot in np.flatnonzero(state["steps"] == 0).tolist() if slot not in state["free"]]
 
 
 def put(name: str, value: Any, where: Any = 0) -> Damage:

@@ -14,9 +14,12 @@ from scipy.stats import chisquare
 
 from rl_training.data import Batch, ReplayBuffer
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.spaces import Array
 
 
-def numbered(ids, shape=(2,), dtype=np.float32, action_shape=(), action_dtype=np.int64):
+def numbered(
+    ids, shape=(2,), dtype=np.float32, action_shape=(), action_dtype=np.int64
+) -> tuple[Array, Array, Array, Array, Array]:
     """Transitions of which every field tells the number, each in its own way."""
     ids = np.asarray(ids, np.int64)
 
@@ -213,6 +216,7 @@ def add_masked(buffer: ReplayBuffer, ids) -> None:
 
 
 def assert_masks_follow_their_rows(batch: Batch) -> None:
+    assert batch.next_mask is not None
     assert batch.next_mask.dtype == torch.bool
     assert np.array_equal(batch.next_mask.numpy(), masks_of(ids_in(batch)))
 
@@ -239,13 +243,19 @@ def test_masks_take_no_memory_until_there_is_one(monkeypatch):
 
 def test_rows_without_a_mask_allow_every_action():
     buffer = filled(4)
+
+    def next_masks() -> Array:
+        batch = buffer.gather(np.arange(len(buffer)))
+        assert batch.next_mask is not None
+        return batch.next_mask.numpy()
+
     add_masked(buffer, [4, 5])
     expected = np.concatenate([np.ones((4, ACTIONS), bool), masks_of([4, 5])])
-    assert np.array_equal(buffer.gather(np.arange(6)).next_mask.numpy(), expected)
+    assert np.array_equal(next_masks(), expected)
     add_masked(buffer, range(6, 10))
     buffer.add(*numbered(range(10, 17)))
     expected = np.concatenate([np.ones((7, ACTIONS), bool), masks_of([7, 8, 9])])
-    assert np.array_equal(buffer.gather(np.arange(10)).next_mask.numpy(), expected)
+    assert np.array_equal(next_masks(), expected)
 
 
 @pytest.mark.parametrize("count", [0, 4, 10, 17])
@@ -287,6 +297,7 @@ def test_the_whole_batch_goes_to_the_device():
     buffer = ReplayBuffer(4, (2,), device="meta")
     add_masked(buffer, range(4))
     batch = buffer.sample(3)
+    assert batch.next_mask is not None
     tensors = (batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs, batch.next_mask)
     assert [tensor.device.type for tensor in tensors] == ["meta"] * 6
 
@@ -297,11 +308,14 @@ def test_masks_of_obs_are_kept_only_where_that_is_asked_for():
         buffer.add(*numbered(range(9)), masks_of(range(9)), masks_of(range(10, 19)))
     batch = keeping.gather(np.arange(6))
     assert_masks_follow_their_rows(batch)
+    assert batch.mask is not None
     assert np.array_equal(batch.mask.numpy(), masks_of([number + 10 for number in ids_in(batch)]))
     assert plain.gather(np.arange(6)).mask is None
     assert "masks" not in plain.state_dict()
     restored = ReplayBuffer(6, (2,), keep_masks=True)
     restored.load_state_dict(copy.deepcopy(keeping.state_dict()))
-    assert np.array_equal(restored.gather(np.arange(6)).mask.numpy(), batch.mask.numpy())
+    again = restored.gather(np.arange(6))
+    assert again.mask is not None
+    assert np.array_equal(again.mask.numpy(), batch.mask.numpy())
     with pytest.raises(CheckpointError, match=r"masks are .*, not bool with 6 rows"):
         keeping.load_state_dict({**keeping.state_dict(), "masks": np.ones((6, ACTIONS))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from rl_training.data import (
     Transitions,
 )
 from rl_training.data.results import Means, UpdateResult
+from rl_training.spaces import Array
 
 
 def make(n: int = 1, **cadence: int) -> ReplayExperience:
@@ -63,7 +65,7 @@ def test_another_cadence_after_a_resume_owes_nothing_of_old() -> None:
 
 
 def make_prioritized(**options: float) -> PrioritizedExperience:
-    settings = {"beta": 0.4, "beta_final": 1.0, "total_timesteps": 100, **options}
+    settings: dict[str, Any] = {"beta": 0.4, "beta_final": 1.0, "total_timesteps": 100, **options}
     return PrioritizedExperience(
         PrioritizedReplayBuffer(100, (1,), rng=np.random.default_rng(3)),
         NStepFolder(1, 0.9, 1, (1,), np.float32, (), np.int64),
@@ -79,8 +81,15 @@ def found(priorities: torch.Tensor | None) -> UpdateResult:
     return UpdateResult(Means({}), priorities)
 
 
+def names_and_weights(batch: Batch) -> tuple[Array, torch.Tensor]:
+    assert batch.indices is not None
+    assert batch.weight is not None
+    return batch.indices, batch.weight
+
+
 def errors(batch: Batch) -> UpdateResult:
-    return found(torch.from_numpy(batch.indices % 7).float())
+    indices, _ = names_and_weights(batch)
+    return found(torch.from_numpy(indices % 7).float())
 
 
 def learn(experience: PrioritizedExperience, first: int, last: int) -> list[Batch]:
@@ -122,16 +131,18 @@ def test_batches_carry_weights_of_the_present_beta(
     learn(experience, 1, steps - 1)
     experience.add(step())
     batch = next(experience.batches(steps))  # updates are due at 14, 18, ...
-    chances = experience.buffer.probabilities(batch.indices)
-    assert batch.weight.numpy() == pytest.approx((chances.min() / chances) ** beta, rel=1e-6)
-    assert batch.weight.min() < 1.0
+    indices, weight = names_and_weights(batch)
+    chances = experience.buffer.probabilities(indices)
+    assert weight.numpy() == pytest.approx((chances.min() / chances) ** beta, rel=1e-6)
+    assert weight.min() < 1.0
 
 
 def test_feedback_moves_the_chances() -> None:
     experience = make_prioritized()
     learn(experience, 1, 14)
     result = found(torch.tensor([30.0, 0.0]))
-    experience.feedback(Batch(*[torch.zeros(2)] * 5, indices=np.array([3, 4])), result)
+    zeros = torch.zeros(2)
+    experience.feedback(Batch(zeros, zeros, zeros, zeros, zeros, indices=np.array([3, 4])), result)
     chances = experience.buffer.probabilities(np.arange(14))
     assert chances[3] == chances.max() > 100 * chances[4]
     assert chances[4] == chances.min()
@@ -159,5 +170,6 @@ def test_a_resumed_prioritized_run_draws_what_the_uninterrupted_one_does() -> No
     got += learn(after, 48, 90)
     assert len(got) == len(expected) == 40
     for one, other in zip(got, expected, strict=True):
-        assert np.array_equal(one.indices, other.indices)
-        assert torch.equal(one.weight, other.weight)
+        (indices, weight), (other_indices, other_weight) = names_and_weights(one), names_and_weights(other)
+        assert np.array_equal(indices, other_indices)
+        assert torch.equal(weight, other_weight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from helpers.runs import outcome, rows
+from rl_training.envs import make_vector_env
 from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
@@ -27,7 +28,9 @@ from rl_training.runtime.checkpoint import (
     write_checkpoint,
 )
 from rl_training.runtime.evaluator import Evaluation
+from rl_training.runtime.folder import environment_facts
 from rl_training.runtime.loggers import CsvLogger, JsonLinesLogger
+from rl_training.runtime.run import Run
 from rl_training.runtime.session import Interrupted, Session, TrainResult
 from rl_training.runtime.storage import DiskStorage
 
@@ -70,7 +73,7 @@ def evaluated(path: Path) -> list[int]:
 
 def signal_in_evaluation(patch: Patch, number: int) -> None:
     """Let SIGTERM come while the given evaluation, counted from 1, begins."""
-    real, count = evaluator.make_vector_env, iter(range(1, 100))
+    real, count = make_vector_env, iter(range(1, 100))
 
     def make(*args: Any) -> Any:
         if next(count) == number:
@@ -163,7 +166,7 @@ def test_what_is_not_exact_is_said(
     start(tmp_path / "run")
     resume(tmp_path / "run")
     assert capsys.readouterr().err == ""
-    facts = resuming.environment_facts(1, "cpu")
+    facts = environment_facts(1, "cpu")
     monkeypatch.setattr(resuming, "environment_facts", lambda *_: {**facts, "torch": "99.0"})
     resume(tmp_path / "run", "total_timesteps=500")
     assert capsys.readouterr().err == (
@@ -180,7 +183,7 @@ def test_the_manifest_says_what_the_state_holds(tmp_path: Path, monkeypatch: Pat
 
 
 def test_a_folder_that_another_run_took_meanwhile_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
-    class Slow(workflows.Run):
+    class Slow(Run):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             (tmp_path / "run").mkdir()
@@ -279,7 +282,7 @@ def test_a_torn_branch_does_not_block_the_next_try(tmp_path: Path, monkeypatch: 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving.shutil, "copyfileobj", refuse)
+        patch.setattr("rl_training.runtime.saving.shutil.copyfileobj", refuse)
         with pytest.raises(StorageError, match="not made: No space left"):
             resume(source)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
@@ -306,7 +309,7 @@ class Rising(Callback):
 
 
 @pytest.fixture
-def warnings(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
+def warnings(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
     return lambda: capsys.readouterr().err.splitlines()
 
 

@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +34,8 @@ class EpisodeSeeds(gym.Wrapper):
     def __init__(self, env, stream):
         super().__init__(env)
         self.stream = stream
-        self.episode_seed = self.episode_step = None
+        self.episode_seed: Any = None
+        self.episode_step: Any = None
         self.episodes = 0
 
     def reset(self, *, seed=None, options=None):
@@ -148,7 +150,7 @@ def cartpoles(count):
 
 def with_fault(fault, place, when=1, index=1, count=3):
     """Return env functions of which only the one at ``index`` has a fault."""
-    fns = [ImageEnv] * count
+    fns: list[Any] = [ImageEnv] * count
     fns[index] = lambda: FaultyEnv(fault, place, when)
     return fns
 
@@ -209,8 +211,7 @@ def test_trajectories_equal_those_of_one_process(make):
     for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
         assert getattr(ours, name) == getattr(theirs, name)
 
-    got, expected = ours.reset(), theirs.reset()
-    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(ours.reset()[0], theirs.reset()[0])
     actions, ended = np.random.default_rng(0), 0
     for _ in range(200):
         action = actions.integers(2, size=3)
@@ -340,7 +341,7 @@ def test_only_the_hanging_worker_is_ended(make):
     with pytest.raises(EnvError):
         play(env, 1)
     assert [
-        worker.is_alive() for worker in sorted(multiprocessing.active_children(), key=lambda w: w.pid)
+        worker.is_alive() for worker in sorted(multiprocessing.active_children(), key=lambda w: w.pid or 0)
     ] == [True] * 2
 
 
@@ -457,9 +458,10 @@ def play_and_close(fns):
 
 def test_random_faults_leave_nothing_behind(request):
     rng = np.random.default_rng(0)
+    faults: Any = [fail, hang, killed, crash, leave]
     before = resources()
     for _ in range(200 if request.config.getoption("--slow", default=False) else 25):
-        fault = rng.choice([fail, hang, killed, crash, leave])
+        fault = rng.choice(faults)
         place, when = str(rng.choice(["init", "reset", "step"])), int(rng.integers(1, 3))
         count = int(rng.integers(1, 5))
         fns = with_fault(fault, place, 1 if place == "init" else when, int(rng.integers(count)), count)
@@ -563,6 +565,7 @@ def script(ending, beginning=""):
     """Run the script in a process of its own; yields it and the pids of its workers."""
     code = beginning + textwrap.dedent(SCRIPT) + ending
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
         assert len(pids) == 3
         try:

@@ -49,7 +49,8 @@ def test_normalized_layers_do_not_care_how_large_their_sums_are(algo: str, layer
         before = values(learner, obs)
         with torch.no_grad():
             chosen.weight *= 10
-            chosen.bias *= 10
+            assert chosen.bias is not None
+            chosen.bias.mul_(10)
         change = np.abs(values(learner, obs) - before).max()
         assert change < 1e-3 if layer_norm else change > 1e-2
         count += sum(isinstance(m, nn.LayerNorm) for m in learner.online.modules())
@@ -163,7 +164,10 @@ def simulated(start: int, episodes: int = 20_000) -> Any:
 def test_return_distributions_equal_simulated_ones(algo: str) -> None:
     """The distance between two sets of 20,000 simulated returns is about 0.02."""
     settings, _, rates = FITTING[algo]
-    sizes = {"c51": {"num_atoms": 201, "v_min": -4.0, "v_max": 12.0}, "qr_dqn": {"num_quantiles": 100}}
+    sizes: dict[str, dict[str, Any]] = {
+        "c51": {"num_atoms": 201, "v_min": -4.0, "v_max": 12.0},
+        "qr_dqn": {"num_quantiles": 100},
+    }
     learner = make_learner((2,), 1, algo=algo, **{**settings, **sizes[algo]})
     fit(learner, chain(), 16, 25, rates)
     with torch.no_grad():

@@ -42,7 +42,7 @@ class Faulty(CartPoleEnv):
         if self.fault == "exit":
             os._exit(7)
         if self.fault == "change spaces":
-            self.observation_space = self.action_space
+            self.observation_space = self.action_space  # type: ignore[assignment]
         wrong_obs = {
             "nan obs": np.full(4, np.nan, np.float32),
             "wrong shape": np.zeros(5, np.float32),

@@ -17,7 +17,7 @@ class Track(gym.Env[Any, Any]):
     """
 
     observation_space = gym.spaces.Box(0, 255, (3, 16, 16), np.uint8)
-    action_space = gym.spaces.Box(np.float32([-0.5, 0.0]), np.float32([1.0, 2.0]))
+    action_space = gym.spaces.Box(np.array([-0.5, 0.0], np.float32), np.array([1.0, 2.0], np.float32))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

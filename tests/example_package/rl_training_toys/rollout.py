@@ -55,5 +55,7 @@ class Rollout:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a rollout that is not complete yet."""
         ends = np.cumsum(np.asarray(state["lengths"]))
-        rows = {name: np.split(np.asarray(array), ends[:-1]) for name, array in state["rows"].items()}
+        rows: dict[str, list[Any]] = {
+            name: np.split(np.asarray(array), ends[:-1]) for name, array in state["rows"].items()
+        }
         self._steps = [Transitions(*(rows[name][i] for name in _FIELDS)) for i in range(len(ends))]
