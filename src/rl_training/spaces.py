@@ -77,4 +77,75 @@ class ContinuousActions:
         return (2.0 * (action - low) / (high - low) - 1.0).astype(np.float32)
 
 
-ActionSpec = DiscreteActions | ContinuousActions
+@dataclass(frozen=True, eq=False)
+class UnboundedActions:
+    """Actions in a box without bounds in some dimension; learners use the environment's own units."""
+
+    low: Array
+    high: Array
+    kind = "unbounded"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return self.low.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype in which learners and buffers hold an action."""
+        return np.dtype(np.float32)
+
+    def to_env(self, action: Array) -> Array:
+        """Cut actions off at the bounds that there are."""
+        bounded: Array = np.clip(action, self.low, self.high).astype(self.low.dtype)
+        return bounded
+
+
+@dataclass(frozen=True)
+class MultiDiscreteActions:
+    """Several discrete actions at once; learners count each from 0, the environment from ``starts``."""
+
+    counts: tuple[int, ...]
+    starts: tuple[int, ...]
+    kind = "multi_discrete"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return (len(self.counts),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype in which learners and buffers hold an action."""
+        return np.dtype(np.int64)
+
+    def to_env(self, action: Array) -> Array:
+        """Map a learner's actions to what the environment takes."""
+        return action + np.array(self.starts) if any(self.starts) else action
+
+
+@dataclass(frozen=True)
+class MultiBinaryActions:
+    """``n`` zeros or ones at once."""
+
+    n: int
+    kind = "multi_binary"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action."""
+        return (self.n,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype in which learners and buffers hold an action."""
+        return np.dtype(np.int8)
+
+    def to_env(self, action: Array) -> Array:
+        """Return actions as they are."""
+        return action
+
+
+ActionSpec = (
+    DiscreteActions | ContinuousActions | UnboundedActions | MultiDiscreteActions | MultiBinaryActions
+)

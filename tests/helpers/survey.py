@@ -19,6 +19,11 @@ RESTORED_DIFFERENTLY = {
     "._compiled": "addresses of the learner's vectors, and room to work in",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
     ".metrics._kept": "folded into the sums by a save",
+    # Of a rollout's block only the rows written so far are kept; the others are written before they are read.
+    **{
+        f".experience._{name}": "rows of the rollout before"
+        for name in ("obs", "action", "reward", "terminated", "truncated", "valid", "starts", "carry", "mask")
+    },
 }
 
 

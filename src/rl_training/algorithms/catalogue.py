@@ -27,6 +27,10 @@ PACKAGED = (
     "drqn",
     "r2d2",
     "drqv2",
+    "ppo",
+    "a2c",
+    "recurrent_ppo",
+    "trpo",
 )
 """The algorithms of this package, each declared in ``declared/NAME.py`` as ``SPEC``."""
 ENTRY_POINT = "rl_training.algorithms"

@@ -21,6 +21,7 @@ from rl_training.config.schema import (
 
 Steps = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1000)]
 Share = Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, le=1.0)]
+NotNegative = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0)]
 Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
 """Of a layer, or of what it gives."""
 
@@ -31,7 +32,7 @@ class OptimizerOptions(AlgorithmConfig):
     aliases: ClassVar[dict[str, str]] = {"lr": "learning_rate", "grad_clip": "max_grad_norm"}
 
     learning_rate: PositiveFloat = 2.5e-4
-    learning_rate_final: PositiveFloat | None = None
+    learning_rate_final: NotNegative | None = None
     """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
     max_grad_norm: PositiveFloat | None = None

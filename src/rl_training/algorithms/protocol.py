@@ -23,6 +23,13 @@ class Decision:
 
     action: Array
     carry: Carry | None = None
+    played: Array | None = None
+    """What the environments are given, in the learner's units, where that is not the action that is learned from."""
+
+    @property
+    def to_play(self) -> Array:
+        """What the environments are given."""
+        return self.action if self.played is None else self.played
 
 
 class Algorithm(Protocol[B_contra]):

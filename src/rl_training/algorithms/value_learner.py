@@ -111,7 +111,9 @@ class ValueLearner(Learner[Config, B]):
         passed = env_steps // interval - self._env_steps // interval
         if passed > 0:
             self.sync_target(passed)
-        super().advance(env_steps)
+        self._env_steps = env_steps
+        if c.learning_rate_final is not None:
+            super().advance(env_steps)
         if env_steps < c.learning_starts:
             self.epsilon = 1.0
         elif self._online_noise:

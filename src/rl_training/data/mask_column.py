@@ -17,13 +17,14 @@ class MaskColumn:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._masks: Array | None = None  # [capacity, A], made when the first mask comes
+        self.used = False
 
     def write(self, where: Any, masks: Array | None) -> None:
         """Store masks [N, A] in the rows ``where``; none allows every action."""
         if self._masks is None:
             if masks is None:
                 return
-            self._masks = self._allocate(masks.shape[1])
+            self._masks, self.used = self._allocate(masks.shape[1]), True
         self._masks[where] = True if masks is None else masks
 
     def take(self, slots: Array) -> Array | None:
@@ -45,7 +46,7 @@ class MaskColumn:
 
     def restore(self, masks: Array | None) -> None:
         """Take over checked masks of the first rows."""
-        self._masks = None
+        self._masks, self.used = None, masks is not None
         if masks is not None:
             self._masks = self._allocate(masks.shape[1])
             self._masks[: len(masks)] = masks

@@ -105,7 +105,8 @@ class ReplayBuffer:
         self._action[where] = action
         self._reward[where] = reward
         self._discount[where] = discount
-        self._next_masks.write(where, next_mask)
+        if next_mask is not None or self._next_masks.used:
+            self._next_masks.write(where, next_mask)
         if self._masks is not None:
             self._masks.write(where, mask)
         self._next = end if end < capacity else end - capacity

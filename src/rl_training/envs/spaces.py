@@ -8,7 +8,15 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.errors import ConfigError
-from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import (
+    ActionSpec,
+    ContinuousActions,
+    DiscreteActions,
+    MultiBinaryActions,
+    MultiDiscreteActions,
+    ObsSpec,
+    UnboundedActions,
+)
 
 
 def describe_spaces(obs_space: gym.Space[Any], action_space: gym.Space[Any]) -> tuple[ObsSpec, ActionSpec]:
@@ -24,7 +32,15 @@ def describe_spaces(obs_space: gym.Space[Any], action_space: gym.Space[Any]) -> 
     if isinstance(action_space, gym.spaces.Discrete):
         return obs, DiscreteActions(int(action_space.n), int(action_space.start))
     if isinstance(action_space, gym.spaces.Box):
-        if not action_space.is_bounded("both"):
-            raise ConfigError(f"env: unbounded action space {action_space}; rescale it with a wrapper")
-        return obs, ContinuousActions(action_space.low, action_space.high)
-    raise ConfigError(f"env: {type(action_space).__name__} actions are not supported; discrete or box is")
+        bounded = action_space.is_bounded("both")
+        kind = ContinuousActions if bounded else UnboundedActions
+        return obs, kind(action_space.low, action_space.high)
+    if isinstance(action_space, gym.spaces.MultiDiscrete) and len(action_space.shape) == 1:
+        counts, starts = action_space.nvec.tolist(), action_space.start.tolist()
+        return obs, MultiDiscreteActions(tuple(counts), tuple(starts))
+    if isinstance(action_space, gym.spaces.MultiBinary) and len(action_space.shape) == 1:
+        return obs, MultiBinaryActions(action_space.shape[0])
+    raise ConfigError(
+        f"env: actions of {action_space} are not supported; make them Discrete, Box, MultiDiscrete or MultiBinary, "
+        "flat, with a wrapper of your own"
+    )

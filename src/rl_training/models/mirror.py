@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from rl_training.models.mlp import MAX_PRODUCTS, MLP
+from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_q_network import ActionMLP, Features, MLPQNetwork
 from rl_training.models.noisy import NoisyLinear, draw_noise
 from rl_training.models.normalizer import numpy_normalizer
@@ -133,7 +134,9 @@ class NumpyMirror:
 
     def __call__(self, obs: Array, rng: np.random.Generator | None = None) -> Array:
         """Return the network's output [N, A] or [N, A, width], under noise drawn for each if ``rng`` is given."""
-        x = self._features(obs)
+        x = (
+            obs if obs.ndim == 2 and obs.dtype is _FLOAT32 else self._features(obs)
+        )  # the common case without a call
         out: Array = self._mlp(x[0] if len(x) == 1 else x, rng).reshape(len(obs), *self._shape)
         return numpy_duel(out) if self._dueling else out
 
@@ -146,4 +149,35 @@ def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
     if network.mlp.activation not in ACTIVATIONS or network.features.normalizer is not None:
         return None
     mirror = NumpyMirror(network)
+    return mirror if mirror.max_batch else None
+
+
+class PolicyMirror:
+    """Computes the outputs of a policy [N, size] for observations [N, *obs], for N up to ``max_batch``."""
+
+    def __init__(self, network: MLPActorCritic) -> None:
+        self._features, self._actor = NumpyFeatures(network.features), NumpyMLP(network.actor)
+        self._trunk: NumpyMLP | None = None
+        if network.shared:
+            assert isinstance(network.trunk, nn.Sequential)
+            mlp, *rest = network.trunk
+            assert isinstance(mlp, MLP)
+            norm = next((part for part in rest if isinstance(part, nn.LayerNorm)), None)
+            self._trunk = NumpyMLP(mlp, activate_last=True, last_norm=norm)
+        weights = [*self._actor.weights, *([] if self._trunk is None else self._trunk.weights)]
+        self.max_batch = max_batch(*weights)
+
+    def __call__(self, obs: Array) -> Array:
+        """Return the outputs."""
+        x = self._features(obs)
+        return self._actor(x if self._trunk is None else self._trunk(x))
+
+
+def policy_mirror(network: nn.Module) -> PolicyMirror | None:
+    """Return the mirror of a policy, or none if it computes something else, on another device, or is too large."""
+    if not isinstance(network, MLPActorCritic) or type(network).policy is not MLPActorCritic.policy:
+        return None
+    if not on_cpu(network) or network.actor.activation not in ACTIVATIONS:
+        return None
+    mirror = PolicyMirror(network)
     return mirror if mirror.max_batch else None

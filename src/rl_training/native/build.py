@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("kernels.so")
+GRADIENTS = ("dqn_gradient", "ppo_gradient")
+"""What is compiled once for each kind of processor, with a name for each."""
 # Not -ffast-math: it would make the whole process flush denormal numbers from the moment the library is loaded.
 FLAGS = (
     "-std=gnu11",
@@ -47,13 +49,16 @@ def compile_library(library: Path = LIBRARY) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         objects = [
             _compiled(
-                folder / "dqn_gradient.c", Path(temporary, kind), [*options, f"-DNAME=dqn_gradient_{kind}"]
+                folder / f"{name}.c",
+                Path(temporary, f"{name}_{kind}"),
+                [*options, f"-D{name.upper()}={name}_{kind}"],
             )
             for kind, options in kinds.items()
+            for name in GRADIENTS
         ]
         objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
         linked = Path(temporary, library.name)
-        _cc("-shared", *objects, "-o", str(linked))
+        _cc("-shared", *objects, "-lm", "-o", str(linked))
         # Put in its place at once: runs that use the old one have it mapped into their memory.
         new = library.with_name(f"{library.name}.{os.getpid()}")
         try:

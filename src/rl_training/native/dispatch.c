@@ -1,13 +1,32 @@
 /* Chooses what was compiled for this processor, and says of which sources. */
 
 #include "dqn_gradient.h"
+#include "ppo_gradient.h"
 
-int64_t dqn_gradient(const Network *net, const Batch *batch, float *facts) {
 #ifdef HAS_AVX2
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return dqn_gradient_avx2(net, batch, facts);
+#define CHOOSE(name, ...) \
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? name##_avx2(__VA_ARGS__) \
+                                                                           : name##_plain(__VA_ARGS__)
+#else
+#define CHOOSE(name, ...) return name##_plain(__VA_ARGS__)
 #endif
-    return dqn_gradient_plain(net, batch, facts);
+
+int64_t dqn_gradient(const Network *net, const Batch *batch, float *facts) { CHOOSE(dqn_gradient, net, batch, facts); }
+
+int64_t ppo_gradient(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts) {
+    CHOOSE(ppo_gradient, net, by, of, facts);
+}
+
+void advantages(int64_t steps, int64_t envs, const float *reward, const float *value, const float *following,
+                const uint8_t *done, const uint8_t *valid, double gamma, double lambda, float *estimate) {
+    for (int64_t e = 0; e < envs; e++) {
+        double ahead = 0.0;
+        for (int64_t t = steps - 1; t >= 0; t--) {
+            int64_t i = t * envs + e;
+            if (valid[i]) ahead = reward[i] + gamma * following[i] - value[i] + (done[i] ? 0.0 : gamma * lambda * ahead);
+            estimate[i] = (float)ahead;
+        }
+    }
 }
 
 const char *sources(void) { return SOURCES; }

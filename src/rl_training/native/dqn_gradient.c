@@ -1,217 +1,16 @@
-/* The gradient of DQN's loss through a small perceptron.
+/* The gradient of DQN's loss through a small perceptron with rectified units; see native/perceptron.h.
  *
- * The layers are linear, with rectified units between them, whose sums may be normalised before (Ba et al. 2016). For
- * networks of this size, an update by separate operations is mostly what happens between them, so all of it is one
- * call. The products of matrices are loops of our own: the registers they use are 256 bits wide and no wider. A BLAS
- * would take those of 512 where there are any, for which processors lower their clock for milliseconds, and then
- * everything that follows an update in Python is slower by half.
- *
- * Parameters and their gradient are flat vectors: weight [out, in], bias [out], weight, bias, ... of the layers, whose
- * widths from the input to the output are in `sizes`; then, if they are normalised, scale [out], shift [out], ... of all
- * layers but the last. Samples lie side by side, in the last dimension: [width, count].
- *
- * Compiled several times, for different processors, each time with another NAME; see native/dispatch.c.
+ * Compiled several times, for different processors, each time with another name; see native/dispatch.c.
  */
 
-#include <stdint.h>
-#include <string.h>
-
 #include "dqn_gradient.h"
+#include "perceptron.h"
 
-typedef float vec __attribute__((vector_size(32), aligned(4)));
-
-#define WIDE 8 /* floats in a vector */
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vec load(const float *from) { return *(const vec *)from; }
-INLINE void store(float *to, vec value) { *(vec *)to = value; }
-INLINE vec spread(float value) { return (vec){value, value, value, value, value, value, value, value}; }
-
-/* Write `rows` by `vectors` * 8 numbers of start + a @ b, with b in rows of 16. Both counts are known to the compiler, so
- * that the sums stay in registers. */
-INLINE void tile(int rows, int vectors, const float *a, int64_t a_row, int64_t a_column, const float *b, float *out,
-                 int64_t inner, int64_t columns, const float *start) {
-    vec sum[6][2];
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++) sum[i][v] = spread(start ? start[i] : 0.0f);
-    for (int64_t k = 0; k < inner; k++) {
-        vec right[2];
-        for (int v = 0; v < vectors; v++) right[v] = load(b + k * 2 * WIDE + v * WIDE);
-        for (int i = 0; i < rows; i++) {
-            vec left = spread(a[i * a_row + k * a_column]);
-            for (int v = 0; v < vectors; v++) sum[i][v] += left * right[v];
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++) store(out + i * columns + v * WIDE, sum[i][v]);
-}
-
-/* Write the columns of start + a @ b for which there are `vectors` * 8 columns of b, copied to packed first: rows of a
- * wide matrix lie so far apart that they would push each other out of the cache. */
-INLINE void panel(int vectors, const float *a, int64_t a_row, int64_t a_column, const float *b, float *out,
-                  int64_t rows, int64_t inner, int64_t columns, const float *start, float *packed) {
-    for (int64_t k = 0; k < inner; k++)
-        for (int v = 0; v < vectors; v++)
-            store(packed + k * 2 * WIDE + v * WIDE, load(b + k * columns + v * WIDE));
-    int64_t r = 0;
-#define TILE(n) \
-    for (; r + n <= rows; r += n) \
-        tile(n, vectors, a + r * a_row, a_row, a_column, packed, out + r * columns, inner, columns, start ? start + r : 0)
-    TILE(6);
-    TILE(2);
-    TILE(1);
-#undef TILE
-}
-
-/* Write start + a @ b to out [rows, columns], but for what columns are left over after the last eight: a [rows, inner]
- * with any strides, b [inner, columns] without gaps, start a number for each row, or none for zeros. packed has room for
- * 16 columns of b. */
-static void product(const float *a, int64_t a_row, int64_t a_column, const float *b, float *out, int64_t rows,
-                    int64_t inner, int64_t columns, const float *start, float *packed) {
-    int64_t j = 0;
-    for (; j + 2 * WIDE <= columns; j += 2 * WIDE)
-        panel(2, a, a_row, a_column, b + j, out + j, rows, inner, columns, start, packed);
-    for (; j + WIDE <= columns; j += WIDE)
-        panel(1, a, a_row, a_column, b + j, out + j, rows, inner, columns, start, packed);
-}
-
-/* Return the product of two rows whose length is a multiple of eight. */
-INLINE float dot(const float *a, const float *b, int64_t length) {
-    vec sum = spread(0.0f);
-    for (int64_t k = 0; k < length; k += WIDE) sum += load(a + k) * load(b + k);
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
-}
-
-/* Return the sum of a row whose length is a multiple of eight. */
-INLINE float total(const float *a, int64_t length) {
-    vec sum = spread(0.0f);
-    for (int64_t k = 0; k < length; k += WIDE) sum += load(a + k);
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
-}
-
-static void transpose(const float *from, float *to, int64_t rows, int64_t columns) {
-    for (int64_t r = 0; r < rows; r += WIDE) {
-        int64_t end = r + WIDE < rows ? r + WIDE : rows;
-        for (int64_t c = 0; c < columns; c++)
-            for (int64_t i = r; i < end; i++) to[c * rows + i] = from[i * columns + c];
-    }
-}
-
-/* Where the scales and shifts of normalised layers begin in a flat vector. */
-static int64_t first_norm(const Network *net) {
-    int64_t at = 0;
-    for (int64_t i = 0; i < net->layers; i++) at += (net->sizes[i] + 1) * net->sizes[i + 1];
-    return at;
-}
-
-/* Normalise x [width, count] over the width, then scale and shift it; norm is the scales, then the shifts. Keep what
- * was normalised [width, count], and by what it was multiplied [count]. */
-static void normalize(const float *norm, int64_t width, int64_t count, float *x, float *normal, float *factor) {
-    for (int64_t j = 0; j < count; j += WIDE) {
-        vec sum = spread(0.0f), squares = spread(0.0f);
-        for (int64_t r = 0; r < width; r++) sum += load(x + r * count + j);
-        vec mean = sum / (float)width;
-        for (int64_t r = 0; r < width; r++) {
-            vec centred = load(x + r * count + j) - mean;
-            squares += centred * centred;
-            store(normal + r * count + j, centred);
-        }
-        for (int i = 0; i < WIDE; i++) factor[j + i] = 1.0f / __builtin_sqrtf(squares[i] / (float)width + 1e-5f);
-        vec by = load(factor + j);
-        for (int64_t r = 0; r < width; r++) {
-            vec value = load(normal + r * count + j) * by;
-            store(normal + r * count + j, value);
-            store(x + r * count + j, value * norm[r] + norm[width + r]);
-        }
-    }
-}
-
-/* Turn the gradient by what `normalize` wrote to x into that by what x was before; write that of norm to out. */
-static void through_normalize(const float *norm, int64_t width, int64_t count, const float *normal, const float *factor,
-                              float *grad, float *out) {
-    for (int64_t r = 0; r < width; r++) {
-        out[r] = dot(grad + r * count, normal + r * count, count);
-        out[width + r] = total(grad + r * count, count);
-    }
-    for (int64_t j = 0; j < count; j += WIDE) {
-        vec mean = spread(0.0f), slope = spread(0.0f);
-        for (int64_t r = 0; r < width; r++) {
-            vec value = load(grad + r * count + j) * norm[r];
-            mean += value;
-            slope += value * load(normal + r * count + j);
-        }
-        mean /= (float)width;
-        slope /= (float)width;
-        for (int64_t r = 0; r < width; r++) {
-            vec value = load(grad + r * count + j) * norm[r] - mean - slope * load(normal + r * count + j);
-            store(grad + r * count + j, value * load(factor + j));
-        }
-    }
-}
-
-/* Write the inputs and every layer's outputs [width, count], one after the other, to work; return the last. Of the
- * samples the first `given` come from x, the others are zeros. What is kept of normalised layers, values [width, count]
- * and factors [count] of each, goes to normals. */
-static float *forward(const Network *net, const float *flat, Matrix x, int64_t given, int64_t count, float *work,
-                      float *packed, float *normals) {
-    const float *norm = flat + first_norm(net);
-    float *below = work;
-    memset(below, 0, sizeof(float) * net->sizes[0] * count);
-    for (int64_t i = 0; i < net->sizes[0]; i++)
-        for (int64_t j = 0; j < given; j++) below[i * count + j] = x.data[j * x.stride + i];
-    for (int64_t layer = 0; layer < net->layers; layer++) {
-        int64_t inputs = net->sizes[layer], outputs = net->sizes[layer + 1];
-        float *out = below + inputs * count;
-        product(flat, inputs, 1, below, out, outputs, inputs, count, flat + outputs * inputs, packed);
-        flat += outputs * inputs + outputs;
-        if (net->layer_norm && layer + 1 < net->layers) {
-            normalize(norm, outputs, count, out, normals, normals + outputs * count);
-            norm += 2 * outputs;
-            normals += (outputs + 1) * count;
-        }
-        if (layer + 1 < net->layers) /* what is not a number stays so */
-            for (int64_t i = 0; i < outputs * count; i++) out[i] = out[i] < 0.0f ? 0.0f : out[i];
-        below = out;
-    }
-    return below;
-}
-
-/* Write the gradient of the parameters to net->grad, given that of the last layer's outputs, and what forward wrote to
- * work and normals. scratch has room for three times the widest layer's outputs. */
-static void backward(const Network *net, const float *work, int64_t count, const float *grad, float *scratch,
-                     float *packed, const float *normals) {
-    int64_t norm = net->parameters, last = first_norm(net), widest = 0;
-    const float *flat = net->online + last;
-    float *out = net->grad + last;
-    if (net->layer_norm)
-        for (int64_t i = 1; i < net->layers; i++) normals += (net->sizes[i] + 1) * count;
-    for (int64_t i = 0; i <= net->layers; i++) widest = net->sizes[i] > widest ? net->sizes[i] : widest;
-    for (int64_t i = 0; i < net->layers; i++) work += net->sizes[i] * count;
-    for (int64_t layer = net->layers - 1; layer >= 0; layer--) {
-        int64_t inputs = net->sizes[layer], outputs = net->sizes[layer + 1];
-        float *turned = scratch + 2 * widest * count, *down = scratch + layer % 2 * widest * count;
-        flat -= outputs * inputs + outputs;
-        out -= outputs * inputs + outputs;
-        work -= inputs * count;
-        for (int64_t r = 0; r < outputs; r++) out[outputs * inputs + r] = total(grad + r * count, count);
-        if (inputs >= WIDE) {
-            transpose(work, turned, inputs, count);
-            product(grad, count, 1, turned, out, outputs, count, inputs, 0, packed);
-        }
-        for (int64_t r = 0; r < outputs; r++) /* the columns that are left over */
-            for (int64_t i = inputs - inputs % WIDE; i < inputs; i++)
-                out[r * inputs + i] = dot(grad + r * count, work + i * count, count);
-        if (layer == 0) return;
-        product(flat, 1, inputs, grad, down, inputs, outputs, count, 0, packed);
-        for (int64_t i = 0; i < inputs * count; i++) down[i] = work[i] <= 0.0f ? 0.0f : down[i];
-        if (net->layer_norm) {
-            norm -= 2 * inputs;
-            normals -= (inputs + 1) * count;
-            through_normalize(net->online + norm, inputs, count, normals, normals + inputs * count, down,
-                              net->grad + norm);
-        }
-        grad = down;
-    }
+/* Lay samples side by side as a network's inputs: the first `given` come from x, the others are zeros. */
+static void lay_out(Matrix x, int64_t inputs, int64_t given, int64_t count, float *work) {
+    memset(work, 0, sizeof(float) * inputs * count);
+    for (int64_t i = 0; i < inputs; i++)
+        for (int64_t j = 0; j < given; j++) work[i * count + j] = x.data[j * x.stride + i];
 }
 
 /* Write Q-values [actions, count] of an output; with dueling, V + A - mean(A). */
@@ -277,7 +76,7 @@ static void head(const Network *net, const Batch *batch, int64_t count, const fl
     }
 }
 
-int64_t NAME(const Network *net, const Batch *batch, float *facts) {
+int64_t DQN_GRADIENT(const Network *net, const Batch *batch, float *facts) {
     int64_t given = batch->count, outputs = net->sizes[net->layers], widths = 0;
     for (int64_t j = 0; j < given; j++) {
         int64_t action = batch->action.data[j * batch->action.stride];
@@ -288,13 +87,14 @@ int64_t NAME(const Network *net, const Batch *batch, float *facts) {
     float *next_q = net->work, *choosing = next_q + outputs * count, *q = choosing + outputs * count;
     float *grad = q + outputs * count, *layers = grad + outputs * count, *packed = layers + widths * count;
     float *normals = packed + 2 * WIDE * (widths + count), *scratch = normals + (widths + net->layers) * count;
-    q_values(net, forward(net, net->target, batch->next_obs, given, count, layers, packed, normals), count, next_q);
-    if (net->choose_online)
-        q_values(net, forward(net, net->online, batch->next_obs, given, count, layers, packed, normals), count,
-                 choosing);
-    q_values(net, forward(net, net->online, batch->obs, given, count, layers, packed, normals), count, q);
+    Perceptron mlp = {net->layers, net->sizes, net->layer_norm, 0};
+    lay_out(batch->next_obs, net->sizes[0], given, count, layers);
+    q_values(net, forward(&mlp, net->target, count, layers, packed, normals), count, next_q);
+    if (net->choose_online) q_values(net, forward(&mlp, net->online, count, layers, packed, normals), count, choosing);
+    lay_out(batch->obs, net->sizes[0], given, count, layers);
+    q_values(net, forward(&mlp, net->online, count, layers, packed, normals), count, q);
     head(net, batch, count, q, next_q, net->choose_online ? choosing : next_q, grad + net->dueling * count, facts);
     if (net->dueling) through_q_values(net, grad, count);
-    backward(net, layers, count, grad, scratch, packed, normals);
+    backward(&mlp, net->online, net->grad, layers, count, grad, scratch, packed, normals);
     return -1;
 }

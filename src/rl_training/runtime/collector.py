@@ -95,7 +95,8 @@ class Collector:
         else:
             decision = algorithm.act(obs, carry, explore=explore, mask=mask)
         lap("inference")
-        actions = self._actions.to_env(decision.action)
+        played = decision.action if decision.played is None else decision.played
+        actions = self._actions.to_env(played)
         if self._own:
             next_obs, reward, terminated, truncated, infos = self.envs.step(actions)
             any_done = "final_obs" in infos

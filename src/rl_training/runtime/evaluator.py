@@ -115,7 +115,7 @@ def _play(
             if stop():
                 raise Abandoned
             decision = decide(algorithm, obs, carry, infos.get("action_mask"), explore=False)
-            obs, reward, terminated, truncated, infos = envs.step(actions.to_env(decision.action))
+            obs, reward, terminated, truncated, infos = envs.step(actions.to_env(decision.to_play))
             if decision.carry is not None:
                 carry = carry_on(decision.carry, reward, terminated | truncated)
             active = playing < episodes

@@ -19,13 +19,13 @@ def train(run: Run) -> Iterator[Clock]:
     algorithm, metrics, lap = run.algorithm, run.metrics, run.timer.lap
     while not clock.finished:
         step, episodes = collector.step(algorithm)
+        experience.add(step)
+        lap("replay")
         clock.steps += len(step)
         if episodes:
             clock.episodes += len(episodes)
             metrics.record_episodes(episodes)
         algorithm.advance(clock.steps)
-        lap("other")
-        experience.add(step)
         for batch in experience.batches(clock.steps):
             lap("replay")
             result = _quietly(algorithm.update, batch)
@@ -33,7 +33,6 @@ def train(run: Run) -> Iterator[Clock]:
             experience.feedback(batch, result)
             metrics.record(result.metrics)
             clock.updates += result.gradient_steps
-        lap("replay")
         yield clock
 
 

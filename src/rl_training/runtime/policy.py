@@ -10,7 +10,16 @@ import numpy as np
 from rl_training.algorithms.protocol import Algorithm, Decision
 from rl_training.data.transitions import Carry, carry_on
 from rl_training.errors import ConfigError
-from rl_training.spaces import ActionSpec, Array, ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import (
+    ActionSpec,
+    Array,
+    ContinuousActions,
+    DiscreteActions,
+    MultiBinaryActions,
+    MultiDiscreteActions,
+    ObsSpec,
+    UnboundedActions,
+)
 
 
 class Policy:
@@ -42,7 +51,7 @@ class Policy:
         mask = None if action_mask is None else self._mask(action_mask, len(batch), single)
         carry = self._carry(state, episode_start, reward, len(batch))
         decision = decide(self.algorithm, batch, carry, mask, explore=not deterministic)
-        action = self.actions.to_env(decision.action)
+        action = self.actions.to_env(decision.to_play)
         return (action[0] if single else action), decision.carry
 
     def _batch(self, obs: Any) -> tuple[Array, bool]:
@@ -153,12 +162,22 @@ def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
     }
     if isinstance(actions, DiscreteActions):
         return {**plain, "n": actions.n, "start": actions.start}
+    if isinstance(actions, MultiDiscreteActions):
+        return {**plain, "counts": list(actions.counts), "starts": list(actions.starts)}
+    if isinstance(actions, MultiBinaryActions):
+        return {**plain, "n": actions.n}
     return {**plain, "low": actions.low, "high": actions.high}
 
 
 def spaces_from_plain(plain: Any) -> tuple[ObsSpec, ActionSpec]:
     """Return the specs that ``spaces_to_plain`` described."""
     obs = ObsSpec(tuple(int(n) for n in plain["obs_shape"]), np.dtype(plain["obs_dtype"]))
-    if plain["action_kind"] == "discrete":
+    kind = plain["action_kind"]
+    if kind == "discrete":
         return obs, DiscreteActions(int(plain["n"]), int(plain["start"]))
-    return obs, ContinuousActions(np.asarray(plain["low"]), np.asarray(plain["high"]))
+    if kind == "multi_discrete":
+        return obs, MultiDiscreteActions(*(tuple(int(n) for n in plain[key]) for key in ("counts", "starts")))
+    if kind == "multi_binary":
+        return obs, MultiBinaryActions(int(plain["n"]))
+    box = UnboundedActions if kind == "unbounded" else ContinuousActions
+    return obs, box(np.asarray(plain["low"]), np.asarray(plain["high"]))

@@ -128,10 +128,7 @@ def build_policy(
 ) -> Policy:
     """Build a learner with freshly initialised weights."""
     if actions.kind not in spec.action_kinds:
-        raise ConfigError(
-            f"algo: '{spec.name}' takes {' or '.join(sorted(spec.action_kinds))} actions, not {actions.kind} ones; "
-            f"{catalogue.takers(actions.kind)}"
-        )
+        raise ConfigError(_refused_actions(spec, actions))
     context = build_context(config, obs, actions, streams, network)
     # torch initialises from its global generator; fork it so that nobody else's stream is touched.
     with torch.random.fork_rng(devices=[]):
@@ -140,6 +137,14 @@ def build_policy(
             return Policy(spec.build_learner(context), obs, actions)
         except RuntimeError as error:  # torch, asked for more memory than there is
             raise ConfigError(f"network: cannot be built: {str(error).splitlines()[0]}") from error
+
+
+def _refused_actions(spec: AlgorithmSpec, actions: ActionSpec) -> str:
+    kinds = " or ".join(kind.replace("_", "-") for kind in sorted(spec.action_kinds))
+    others = catalogue.takers(actions.kind)
+    if actions.kind == "unbounded":
+        return f"env: unbounded action space; '{spec.name}' takes {kinds} ones: rescale it with a wrapper; {others}"
+    return f"algo: '{spec.name}' takes {kinds} actions, not {actions.kind.replace('_', '-')} ones; {others}"
 
 
 def load_learner(algorithm: Algorithm[Any], tree: Mapping[str, Any]) -> None:

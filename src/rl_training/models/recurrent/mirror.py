@@ -11,6 +11,7 @@ from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_q_network import Features
 from rl_training.models.recurrent.body import RecurrentBody
+from rl_training.models.recurrent.lstm_actor_critic import CRITIC, LSTMActorCritic
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 from rl_training.spaces import Array
 
@@ -132,4 +133,33 @@ def recurrent_mirror(network: nn.Module) -> RecurrentMirror | None:
     if type(network) is not LSTMQNetwork or not can_mirror(network):
         return None
     mirror = RecurrentMirror(network)
+    return mirror if mirror.max_batch else None
+
+
+class ActorCriticMirror:
+    """Computes the policy's outputs of an ``LSTMActorCritic`` for one step of N environments, up to ``max_batch``."""
+
+    def __init__(self, network: LSTMActorCritic) -> None:
+        self._actor, self._head = BodyMirror(network.body), NumpyMLP(network.actor)
+        self._critic = None if network.shared else BodyMirror(network.critic_body)
+        self.max_batch = max_batch(*self._head.weights, *self._actor.weights)
+
+    def __call__(self, obs: Array, carry: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        """Return outputs [N, size] and the memory that includes the observations [N, *obs], the critic's, too."""
+        own = {name: array for name, array in carry.items() if not name.startswith(CRITIC)}
+        x, after = self._actor(obs, own)
+        if self._critic is not None:
+            memory = {name.removeprefix(CRITIC): a for name, a in carry.items() if name.startswith(CRITIC)}
+            _, remembered = self._critic(obs, {**own, **memory})
+            after = {**after, **{CRITIC + name: remembered[name] for name in memory}}
+        return self._head(x), after
+
+
+def actor_critic_mirror(network: nn.Module) -> ActorCriticMirror | None:
+    """Return the mirror of a network, or none if it is of another make, on another device, or too large."""
+    if type(network) is not LSTMActorCritic or not can_mirror(network.body):
+        return None
+    if network.actor.activation not in ACTIVATIONS:
+        return None
+    mirror = ActorCriticMirror(network)
     return mirror if mirror.max_batch else None

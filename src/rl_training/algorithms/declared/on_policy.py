@@ -1,0 +1,105 @@
+"""What the declarations of the on-policy algorithms share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from rl_training.algorithms.options import OptimizerOptions
+from rl_training.algorithms.spec import BuildContext
+from rl_training.config.schema import Count, ExperimentConfig, Float, Fraction
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.data.rollout_buffer import RolloutBuffer
+    from rl_training.models.distributions import ActionHead
+
+ACTION_KINDS = frozenset({"discrete", "continuous", "unbounded", "multi_discrete", "multi_binary"})
+
+
+class OnPolicyConfig(OptimizerOptions):
+    """Hyper-parameters that all on-policy algorithms share."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "num_steps": "n_steps",
+        "rollout_steps": "n_steps",
+        "lambda": "gae_lambda",
+        "lam": "gae_lambda",
+        "discount": "gamma",
+        "norm_adv": "normalize_advantage",
+        "reward_normalization": "normalize_reward",
+        "norm_reward": "normalize_reward",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("n_steps", "action_distribution", "shared_trunk", "normalize_reward")
+    network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [64, 64], "activation": "tanh"}
+
+    n_steps: Count = 2_048
+    """Steps of each environment in a rollout; the last one is as long as the budget allows."""
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    """0 trusts the values, 1 the rewards (Schulman et al. 2016)."""
+    normalize_advantage: bool = True
+    """Standardise advantages within each minibatch; one of a single sample is left as it is."""
+    normalize_reward: bool = False
+    """Divide rewards by the running standard deviation of discounted returns; what is reported stays as it is."""
+    action_distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
+    """Of continuous actions: a Gaussian, cut off at the environment's bounds (``auto``), or one squashed into them."""
+    log_std_init: Float = 0.0
+    """Logarithm of the first standard deviation, where a bounded action goes from -1 to 1."""
+    shared_trunk: bool = False
+    """Let actor and critic share their hidden layers."""
+    orthogonal_init: bool = True
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a rollout that is longer than the budget."""
+        super().check(experiment)
+        envs, total = experiment.env.num_envs, experiment.total_timesteps
+        if self.n_steps * envs > total:
+            fits = f"the largest that fits is {total // envs}" if total >= envs else "take fewer environments"
+            raise ValueError(
+                f"algo_kwargs.n_steps: {self.n_steps} steps of {envs} environments are more than "
+                f"total_timesteps={total}; {fits}"
+            )
+
+
+def build_head(context: BuildContext) -> ActionHead:
+    """Return the distribution of actions that the options and the action space ask for."""
+    from rl_training.models import distributions
+    from rl_training.spaces import DiscreteActions, MultiBinaryActions, MultiDiscreteActions
+
+    options: OnPolicyConfig = context.options
+    actions, wanted = context.actions, options.action_distribution
+    if actions.kind in ("continuous", "unbounded"):
+        if wanted == "tanh_gaussian" and actions.kind == "unbounded":
+            raise ConfigError(
+                "algo_kwargs.action_distribution: tanh_gaussian needs bounds to squash actions into, and this action "
+                "space has none in some dimension; take gaussian, or give it bounds with the wrapper RescaleAction"
+            )
+        kind = distributions.TanhGaussianHead if wanted == "tanh_gaussian" else distributions.GaussianHead
+        return kind(actions.shape)
+    if wanted != "auto":
+        raise ConfigError(
+            f"algo_kwargs.action_distribution: {wanted} is for continuous actions, these are "
+            f"{actions.kind.replace('_', '-')} ones; leave it at auto"
+        )
+    if isinstance(actions, DiscreteActions):
+        return distributions.CategoricalHead(actions.n)
+    if isinstance(actions, MultiDiscreteActions):
+        return distributions.MultiCategoricalHead(actions.counts)
+    assert isinstance(actions, MultiBinaryActions)
+    return distributions.BernoulliHead(actions.n)
+
+
+def build_rollout(context: BuildContext, **state: Any) -> RolloutBuffer:
+    """Build the experience of an on-policy algorithm."""
+    from rl_training.data.rollout_buffer import RolloutBuffer
+
+    return RolloutBuffer(
+        context.options.n_steps,
+        context.config.env.num_envs,
+        context.obs.shape,
+        context.obs.dtype,
+        action_shape=context.actions.shape,
+        action_dtype=context.actions.dtype,
+        total_timesteps=context.config.total_timesteps,
+        **state,
+    )

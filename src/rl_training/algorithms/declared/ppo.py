@@ -1,0 +1,111 @@
+"""PPO, declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from rl_training.algorithms.declared.on_policy import (
+    ACTION_KINDS,
+    OnPolicyConfig,
+    build_head,
+    build_rollout,
+)
+from rl_training.algorithms.options import NotNegative
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.config.schema import Count, PositiveFloat
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.ppo import PPO
+
+
+class ClippedConfig(OnPolicyConfig):
+    """Hyper-parameters of the clipped surrogate, with a memory or without."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "update_epochs": "n_epochs",
+        "repeat": "n_epochs",
+        "minibatch_size": "batch_size",
+        "clip_coef": "clip_range",
+        "clip_param": "clip_range",
+        "entropy_coef": "ent_coef",
+        "value_coef": "vf_coef",
+        "recompute_adv": "recompute_advantages",
+    }
+
+    learning_rate: PositiveFloat = 3e-4
+    adam_eps: PositiveFloat = 1e-5
+    max_grad_norm: PositiveFloat | None = 0.5
+    batch_size: Count | None = 64
+    """Samples of a minibatch; none: a whole rollout. What is left over makes a smaller one; a single sample joins the
+    one before it."""
+    n_epochs: Count = 10
+    """Passes over a rollout."""
+    clip_range: PositiveFloat = 0.2
+    """How far a probability may move, as a ratio, before moving on gains nothing."""
+    clip_range_final: NotNegative | None = None
+    """Value reached linearly at ``total_timesteps``; none keeps it constant."""
+    ent_coef: NotNegative = 0.0
+    """Weight of the entropy. With a Gaussian that is cut off, entropy beyond the bounds is free, so leave it at 0."""
+    vf_coef: NotNegative = 0.5
+    """Weight of the value's mean squared error."""
+    value_clipping: Literal["none", "prediction", "maximum"] = "none"
+    """``prediction``: clip the value's move to ``clip_range_vf``, then take its error, as Stable-Baselines3 does;
+    ``maximum``: the larger of that error and the unclipped one, as OpenAI's baselines do."""
+    clip_range_vf: PositiveFloat = 0.2
+    target_kl: PositiveFloat | None = None
+    """Stop the epochs of an update before a step at which the policy has moved further than 1.5 times this."""
+    recompute_advantages: bool = False
+    """Compute values and advantages anew for every epoch."""
+
+
+class PPOConfig(ClippedConfig):
+    """Hyper-parameters of PPO."""
+
+
+def build_learner(context: BuildContext) -> PPO:
+    """Build the learner."""
+    from rl_training.algorithms.ppo import PPO
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+    options: PPOConfig = context.options
+    shape = context.config.network
+    if context.network is not None:
+        raise ConfigError(
+            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes and activation shape "
+            "the packaged one"
+        )
+    network = MLPActorCritic(
+        context.obs.shape,
+        build_head(context),
+        shape.hidden_sizes,
+        activation=shape.activation,
+        shared=options.shared_trunk,
+        orthogonal_init=options.orthogonal_init,
+        log_std_init=options.log_std_init,
+        normalize_obs=shape.normalize_obs,
+        layer_norm=shape.layer_norm,
+    )
+    return PPO(network, options, num_envs=context.config.env.num_envs, **context.for_learner())
+
+
+SMALLEST: dict[str, Any] = {
+    "env": {"id": "CartPole-v1"},
+    "total_timesteps": 200,
+    "algo_kwargs": {"n_steps": 32, "batch_size": 16, "n_epochs": 3, "learning_rate": 1e-2},
+    "network": {"hidden_sizes": [16]},
+}
+SPEC = AlgorithmSpec(
+    name="ppo",
+    class_name="PPO",
+    title="PPO",
+    summary="policy gradient with a clipped surrogate, on whole rollouts",
+    paper="Schulman et al. 2017, Proximal policy optimization algorithms",
+    url="https://arxiv.org/abs/1707.06347",
+    config=PPOConfig,
+    learner="rl_training.algorithms.ppo:PPO",
+    build_learner=build_learner,
+    build_experience=build_rollout,
+    action_kinds=ACTION_KINDS,
+    smallest=SMALLEST,
+)

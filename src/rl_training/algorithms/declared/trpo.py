@@ -1,0 +1,86 @@
+"""TRPO, declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from rl_training.algorithms.declared.on_policy import (
+    ACTION_KINDS,
+    OnPolicyConfig,
+    build_head,
+    build_rollout,
+)
+from rl_training.algorithms.declared.ppo import SMALLEST
+from rl_training.algorithms.options import NotNegative, Share
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.config.schema import Count, PositiveFloat
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.trpo import TRPO
+
+
+class TRPOConfig(OnPolicyConfig):
+    """Hyper-parameters of TRPO; the learning rate is that of the critic."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "max_kl": "target_kl",
+        "kl_target": "target_kl",
+        "cg_iters": "cg_max_steps",
+        "vf_iters": "n_critic_updates",
+    }
+
+    learning_rate: PositiveFloat = 1e-3
+    shared_trunk: Literal[False] = False
+    """Actor and critic share nothing here: what the critic learns must not move the policy."""
+    batch_size: Count | None = 128
+    """Samples of a minibatch of the critic; the policy's step is on the whole rollout."""
+    n_critic_updates: Count = 10
+    """Passes of the critic over a rollout."""
+    target_kl: PositiveFloat = 0.01
+    """How far the policy may move in one step."""
+    cg_max_steps: Count = 15
+    """Iterations of the conjugate gradient method."""
+    cg_damping: NotNegative = 0.1
+    """Added to the diagonal of the Fisher matrix."""
+    line_search_shrinking: Share = 0.8
+    line_search_steps: Count = 10
+
+
+def build_learner(context: BuildContext) -> TRPO:
+    """Build the learner."""
+    from rl_training.algorithms.trpo import TRPO
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+    options: TRPOConfig = context.options
+    shape = context.config.network
+    if context.network is not None:
+        raise ConfigError("network: trpo takes no custom network yet")
+    network = MLPActorCritic(
+        context.obs.shape,
+        build_head(context),
+        shape.hidden_sizes,
+        activation=shape.activation,
+        orthogonal_init=options.orthogonal_init,
+        log_std_init=options.log_std_init,
+        normalize_obs=shape.normalize_obs,
+        layer_norm=shape.layer_norm,
+        fused=False,
+    )
+    return TRPO(network, options, num_envs=context.config.env.num_envs, **context.for_learner())
+
+
+SPEC = AlgorithmSpec(
+    name="trpo",
+    class_name="TRPO",
+    title="TRPO",
+    summary="policy gradient with a step of bounded KL divergence, by conjugate gradients and a line search",
+    paper="Schulman et al. 2015, Trust region policy optimization",
+    url="https://arxiv.org/abs/1502.05477",
+    config=TRPOConfig,
+    learner="rl_training.algorithms.trpo:TRPO",
+    build_learner=build_learner,
+    build_experience=build_rollout,
+    action_kinds=ACTION_KINDS,
+    smallest={**SMALLEST, "algo_kwargs": {"n_steps": 32, "batch_size": 16, "target_kl": 0.1}},
+)

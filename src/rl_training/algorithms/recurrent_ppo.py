@@ -1,0 +1,207 @@
+"""PPO with a memory: whole sequences of a rollout, each from the memory that the agent had when it acted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.declared.recurrent_ppo import RecurrentPPOConfig
+from rl_training.algorithms.on_policy import OnPolicyLearner, Samples, explained_variance
+from rl_training.algorithms.ppo import Metrics, clip_range_at, loss_options, pass_over, ppo_loss, too_far
+from rl_training.algorithms.protocol import Decision, UpdateResult
+from rl_training.data.rollout_buffer import Rollout
+from rl_training.data.transitions import Carry
+from rl_training.models.recurrent.body import State
+from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
+from rl_training.models.recurrent.mirror import actor_critic_mirror
+from rl_training.spaces import Array
+
+
+@dataclasses.dataclass(slots=True)
+class Sequences:
+    """S pieces of episodes, none of which reaches beyond its episode or the rollout."""
+
+    env: Array  # [S]
+    start: Array  # [S] the first row
+    length: Array  # [S]
+
+    def take(self, which: Array) -> Sequences:
+        """Return some of them."""
+        return Sequences(self.env[which], self.start[which], self.length[which])
+
+    def rows(self, extra: int = 0) -> Array:
+        """Return the rows [L, S] of their steps, beyond the end of a piece its last one; L is the longest's length."""
+        time = np.arange(int(self.length.max()) + extra)[:, None]
+        found: Array = self.start + np.minimum(time, self.length - 1)
+        return found
+
+    def inside(self) -> Array:
+        """Return which steps [L, S] are steps of the piece."""
+        within: Array = np.arange(int(self.length.max()))[:, None] < self.length
+        return within
+
+
+def cut(rollout: Rollout, longest: int | None) -> Sequences:
+    """Cut a rollout where episodes begin, where an environment made no step, and after ``longest`` steps."""
+    steps = len(rollout.valid)
+    before = np.zeros_like(rollout.valid)
+    before[1:] = rollout.valid[:-1]
+    begins = rollout.valid & (rollout.starts | ~before)
+    env_major = begins.T
+    owner, start = np.nonzero(env_major)
+    ends = np.empty_like(start)
+    gone = ~rollout.valid.T
+    for i, (e, s) in enumerate(zip(owner.tolist(), start.tolist(), strict=True)):
+        later = np.flatnonzero(env_major[e, s + 1 :] | gone[e, s + 1 :])
+        ends[i] = s + 1 + later[0] if len(later) else steps
+    if longest is not None:
+        pieces = [
+            (e, s, min(longest, stop - s))
+            for e, first, stop in zip(owner.tolist(), start.tolist(), ends.tolist(), strict=True)
+            for s in range(first, stop, longest)
+        ]
+        owner, start, length = (np.array(column, np.int64) for column in zip(*pieces, strict=True))
+        return Sequences(owner, start, length)
+    return Sequences(owner, start, ends - start)
+
+
+def portions(order: Array, lengths: Array, batch_size: int | None) -> Iterator[Array]:
+    """Deal sequences out in this order [S], so many at a time as have at least ``batch_size`` steps together."""
+    if batch_size is None:
+        yield order
+        return
+    ends = np.cumsum(lengths[order])
+    begin = 0
+    while begin < len(order):
+        base = ends[begin - 1] if begin else 0
+        end = int(np.searchsorted(ends, base + batch_size)) + 1
+        yield order[begin:end]
+        begin = end
+
+
+class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
+    """The learner of recurrent PPO."""
+
+    def __init__(self, network: LSTMActorCritic, config: RecurrentPPOConfig, **options: Any) -> None:
+        super().__init__(network, config, **options)
+        self.optimizer = self.optimizers["all"] = self.adam(network)
+        self.clip_range = config.clip_range
+        self._recurrent = actor_critic_mirror(network)
+        self._initial = {name: tensor[0].cpu().numpy() for name, tensor in network.initial_state().items()}
+        self._made()
+
+    # Acting
+
+    def initial_carry(self, count: int) -> Carry:
+        """Return the memory of ``count`` episodes that are about to begin."""
+        return {name: np.zeros((count, *array.shape), array.dtype) for name, array in self._initial.items()}
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
+        """Choose actions [N, *action] and remember."""
+        memory = self.initial_carry(len(obs)) if carry is None else carry
+        if self._recurrent is not None and len(obs) <= self._recurrent.max_batch:
+            out, after = self._recurrent(obs, memory)
+        else:
+            with torch.no_grad():
+                state = {name: self._tensor(array) for name, array in memory.items()}
+                found, _, later = self.network(self._tensor(obs), state)
+            out, after = found.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in later.items()}
+        decision = self._decide(out, mask, explore, after)
+        if "action" in after:
+            after["action"] = decision.action + 1
+        return decision
+
+    # Learning
+
+    def advance(self, env_steps: int) -> None:
+        """Set the learning rate and the clip range."""
+        super().advance(env_steps)
+        self.clip_range = clip_range_at(self.config, self._total, env_steps)
+
+    def status(self) -> dict[str, float]:
+        """Return the clip range and the learning rate."""
+        return {"clip_range": self.clip_range, **super().status()}
+
+    def update(self, batch: Rollout) -> UpdateResult:
+        """Make several passes over a rollout, and forget it."""
+        c, reward = self.config, self.scaled_rewards(batch)
+        sequences = cut(batch, c.sequence_length)
+        samples = self._samples_of(batch, sequences, reward)
+        valid = self._tensor(batch.valid.ravel())
+
+        def epoch(number: int) -> Iterator[Metrics]:
+            if number and c.recompute_advantages:
+                again = self._samples_of(batch, sequences, reward)
+                samples.advantage, samples.target = again.advantage, again.target
+            order = self._rng.permutation(len(sequences.env))
+            some = portions(order, sequences.length, c.batch_size)
+            return (self._step(batch, sequences.take(which), samples) for which in some)
+
+        result = pass_over(self, epoch, explained_variance(samples.value[valid], samples.target[valid]))
+        self.note_observations(batch)
+        return result
+
+    def _step(self, rollout: Rollout, some: Sequences, samples: Samples) -> Metrics:
+        """Make one gradient step, unless the policy has moved too far already: then there is no ``grad_norm``."""
+        loss, metrics = self._loss(rollout, some, samples)
+        if too_far(self.config, metrics):
+            return metrics
+        norm = self.optimizer.step(loss)
+        return {**metrics, "loss": loss.detach(), "grad_norm": norm}
+
+    def _loss(
+        self, rollout: Rollout, some: Sequences, samples: Samples
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        rows, inside = some.rows(), some.inside()
+        with self.learning(self.network):
+            out, value, _ = self._walk(rollout, some, rows, rollout.obs[rows, some.env])
+        kept = self._tensor(inside.ravel())
+        taken = samples.take(self._tensor((rows * rollout.valid.shape[1] + some.env)[inside]))
+        chances = self.head.distribution(out.flatten(0, 1)[kept], self.network.log_std, taken.mask)
+        options = loss_options(self.config, self.clip_range)
+        return ppo_loss(chances, value.flatten()[kept], taken, **options)
+
+    def _walk(
+        self, rollout: Rollout, some: Sequences, rows: Array, obs: Array
+    ) -> tuple[torch.Tensor, torch.Tensor, State]:
+        """Walk through sequences of observations [L, S, *obs] in one call, from the memory before each."""
+        assert rollout.carry is not None
+        state = {name: self._tensor(array[some.start, some.env]) for name, array in rollout.carry.items()}
+        between: dict[str, torch.Tensor | None] = {}
+        if "action" in state:
+            between["actions"] = self._tensor(rollout.action[rows[:-1], some.env])
+        if "reward" in state:
+            between["rewards"] = self._tensor(rollout.reward[rows[:-1], some.env])
+        return self.network.sequence(self._tensor(obs), state, **between)
+
+    def _samples_of(self, rollout: Rollout, sequences: Sequences, reward: Array) -> Samples:
+        """Return the steps of a rollout with what they were worth by the weights as they are now."""
+        steps, rows, inside = rollout.reward.shape, sequences.rows(1), sequences.inside()
+        obs = rollout.obs[rows, sequences.env]
+        # Behind the last step of a piece comes what it led to, if no later row has that: seen with the memory of then.
+        last = sequences.start + sequences.length - 1
+        after = rollout.after[last, sequences.env]
+        which = np.flatnonzero(after >= 0)
+        obs[sequences.length[which], which] = rollout.extra_obs[after[which]]
+        with torch.no_grad():
+            out, value, _ = self._walk(rollout, sequences, rows, obs)
+            found = value.cpu().numpy()
+            values, extra = np.zeros(steps, np.float32), np.zeros(len(rollout.extra_obs), np.float32)
+            where = (rows[:-1] * steps[1] + sequences.env)[inside]
+            values.ravel()[where] = found[:-1][inside]
+            extra[after[which]] = found[sequences.length[which], which]
+            gained, target = self.worth(rollout, reward, values, extra)
+            outputs = torch.zeros(values.size, out.shape[-1], device=self.device)
+            outputs[self._tensor(where)] = out[:-1][self._tensor(inside)]
+            action = self._tensor(rollout.action.reshape(values.size, *rollout.action.shape[2:]))
+            mask = None if rollout.mask is None else self._tensor(rollout.mask.reshape(values.size, -1))
+            log_prob = self.head.distribution(outputs, self.network.log_std, mask).log_prob(action)
+            # Rows that are no steps are never taken.
+            value, advantage, goal = (self._tensor(array.ravel()) for array in (values, gained, target))
+            return Samples(torch.empty(values.size, 0), action, log_prob, value, advantage, goal, mask)
