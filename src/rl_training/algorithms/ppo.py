@@ -74,9 +74,11 @@ def standardised(advantage: torch.Tensor, weight: torch.Tensor | None = None) ->
     count = len(advantage) if weight is None else int(weight.sum())
     if count < 2:
         return advantage
-    centred = advantage - mean(advantage, weight)
+    # In double precision, so that equal advantages become zeros and not rounding errors blown up.
+    exact = advantage.double()
+    centred = exact - mean(exact, weight)
     squares = centred.square() if weight is None else centred.square() * weight
-    return centred / ((squares.sum() / (count - 1)).sqrt() + 1e-8)
+    return (centred / ((squares.sum() / (count - 1)).sqrt() + 1e-8)).to(advantage.dtype)
 
 
 def minibatches(order: torch.Tensor, batch_size: int | None) -> Iterator[torch.Tensor]:

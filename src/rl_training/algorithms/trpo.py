@@ -26,7 +26,7 @@ def conjugate_gradients(
 
     All but the product is in double precision: in single, residuals stop shrinking long before they are small.
     """
-    rest = target.double()
+    rest = target.double().clone()
     x, direction = torch.zeros_like(rest), rest.clone()
     size = rest.dot(rest)
     for _ in range(steps):
