@@ -159,6 +159,8 @@ def test_every_vector_env_gives_the_masks_of_the_observations_and_of_their_true_
     for step, masks in zip(steps, learner.masks, strict=True):  # only now: a step must not change afterwards
         next_masks = np.ones((len(step), A), bool) if step.next_mask is None else step.next_mask
         assert (next_masks.dtype, next_masks.shape) == (np.dtype(bool), (len(step), A))
+        shown = np.ones((len(step), A), bool) if step.mask is None else step.mask
+        assert np.array_equal(shown, masks[step.env_ids]), "what was acted by is what is handed on"
         for obs, mask, next_mask in zip(step.obs, masks[step.env_ids], next_masks, strict=True):
             got[int(obs[0]), int(obs[1])] = mask.tolist(), next_mask.tolist()
     episodes = 30

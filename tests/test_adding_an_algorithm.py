@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "rl_training"
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding an algorithm")[2]
 OF_EACH = re.findall(r"`([^`]*<name>[^`]*)`", SECTION)
 SHARED = {"src/rl_training/algorithms/catalogue.py", "src/rl_training/api/algorithms.pyi"}
-FAMILIES = ({"c51", "rainbow"}, {"qr_dqn", "iqn"}, {"drqn", "r2d2"})
+FAMILIES = ({"c51", "rainbow"}, {"qr_dqn", "iqn"}, {"drqn", "r2d2"}, {"ppo", "a2c", "recurrent_ppo", "trpo"})
 """Algorithms that share parts, and whose files may name each other."""
 
 
@@ -22,13 +22,20 @@ def own_mathematics(algo: str) -> bool:
     return packaged(algo).learner.partition(":")[0] == f"rl_training.algorithms.{algo}"
 
 
+def own_family(algo: str) -> bool:
+    """Whether no trainer of another algorithm takes its options."""
+    return algo not in ("prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow", "r2d2", "a2c")
+
+
 def test_the_list_names_what_is_written_by_hand() -> None:
     assert set(OF_EACH) == {
         "src/rl_training/algorithms/<name>.py",
         "src/rl_training/algorithms/declared/<name>.py",
+        "src/rl_training/runtime/<name>_trainer.py",
         "src/rl_training/assets/configs/<name>/<env>.yaml",
         "examples/<name>_<env>_reference.py",
         "tests/test_<name>_update.py",
+        "tests/test_<name>_trainer_smoke.py",
     }
     assert all(f"`{path}`" in SECTION for path in SHARED)
 
@@ -37,8 +44,13 @@ def test_the_list_names_what_is_written_by_hand() -> None:
 def test_everything_on_the_list_is_there(algo: str) -> None:
     for pattern in OF_EACH:
         found = list(ROOT.glob(pattern.replace("<name>", algo).replace("<env>", "*")))
-        mathematics = pattern.endswith(("algorithms/<name>.py", "_update.py"))
-        assert bool(found) == (own_mathematics(algo) or not mathematics), pattern
+        if pattern.endswith(("_trainer.py", "_trainer_smoke.py")):
+            assert bool(found) == own_family(algo), pattern
+        else:
+            mathematics = pattern.endswith(("algorithms/<name>.py", "_update.py"))
+            assert bool(found) == (own_mathematics(algo) or not mathematics), pattern
+    for page in ("docs/roadmap.md", "docs/sourcebook.md"):
+        assert f"`{algo}`" in (ROOT / page).read_text(), page
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_missing_part_is_an_error_not_a_default(result: TrainResult) -> None:
 
 
 def test_a_native_env_that_returns_nan_is_caught_before_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(load_config("dqn/cartpole", {**TINY, "env.vectorization": "native"}), registry.get("dqn"))
+    run = Run(load_config("dqn/cartpole", {**TINY, "env.vectorization": "native"}))
     real_step = run.collector.envs.step
 
     def poisoned(actions: Any) -> Any:

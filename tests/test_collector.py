@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms import DQN, Decision
-from rl_training.algorithms.declared.dqn import SPEC as DQN_SPEC
 from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig
 from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience
@@ -334,7 +333,7 @@ def cartpole_run(seed=0, **algo_kwargs):
         algo_kwargs=options,
         network={"hidden_sizes": (16,)},
     )
-    return Run(config, DQN_SPEC)
+    return Run(config)
 
 
 def trained(seed, evaluate_every=None):
@@ -457,7 +456,7 @@ def unseeded_run(vectorization, fragile):
         total_timesteps=100,
         algo_kwargs=DQNConfig(n_step_return=3, learning_starts=50),
     )
-    return Run(config, DQN_SPEC, env=functools.partial(UnseededEnv, fragile=fragile))
+    return Run(config, env=functools.partial(UnseededEnv, fragile=fragile))
 
 
 @pytest.mark.parametrize("vectorization", OWN)

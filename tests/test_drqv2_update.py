@@ -484,3 +484,41 @@ def test_the_policy_reaches_the_gain_of_riccati() -> None:
     slope = float((x * action).sum() / x.square().sum())
     assert slope == pytest.approx(-gain, rel=0.05)
     assert torch.allclose(action, -gain * x, atol=0.05)
+
+
+class Moded(nn.Module):
+    """An encoder with batch statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.size = nn.BatchNorm1d(6), 6
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        flat = images.flatten(1).float() / 255.0
+        out: torch.Tensor = self.norm(flat[:, :6])
+        return out
+
+
+def moded() -> DrQv2:
+    return learner(DrQv2Network(OBS, 2, (8,), feature_dim=4, encoder=Moded(), encoder_size=6))
+
+
+def test_a_custom_encoder_is_in_training_mode_while_it_learns_and_only_then() -> None:
+    agent = moded()
+    norm: Any = agent.network.encoder.norm
+    before = norm.running_mean.clone()
+    agent.act(batch().obs.numpy(), explore=True)
+    assert torch.equal(norm.running_mean, before)
+    agent.update(batch())
+    assert int(norm.num_batches_tracked) == 1, "once, for the observations and not for the next ones"
+    assert not torch.equal(norm.running_mean, before)
+    assert not norm.training
+
+
+def test_a_checkpoint_from_before_encoders_had_modes_still_loads() -> None:
+    agent, old = moded(), moded()
+    agent.update(batch())
+    state = agent.state_dict()
+    del state["counters"]["torch_stream"]
+    old.load_state_dict(state)
+    assert old.updates == 1

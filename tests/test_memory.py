@@ -19,7 +19,6 @@ from rl_training.algorithms.protocol import Decision
 from rl_training.config import EnvConfig, EvaluationConfig
 from rl_training.envs import make_env
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import registry
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluator import evaluate
 from rl_training.runtime.loop import train
@@ -117,7 +116,7 @@ def test_evaluation_carries_and_wipes_the_memory_of_each_env(envs: int) -> None:
 
 def halfway(algo: str, **overrides: Any) -> Run:
     """A run with two environments in the middle of its episodes."""
-    run = Run(load_config(f"{algo}/cartpole", {**OVERRIDES, **overrides}), registry.get(algo))
+    run = Run(load_config(f"{algo}/cartpole", {**OVERRIDES, **overrides}))
     for clock in train(run):
         if clock.steps == 250:
             return run
@@ -272,7 +271,7 @@ def test_the_memory_of_a_learner_is_what_its_replay_expects() -> None:
         ("r2d2/cartpole_no_velocity", {}),
     ):
         config = load_config(name, overrides)
-        run = Run(config, registry.get(config.algo))
+        run = Run(config)
         stored = run.experience.buffer._state  # type: ignore[attr-defined]
         carry = run.algorithm.initial_carry(1)
         run.close()

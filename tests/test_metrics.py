@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -53,3 +55,24 @@ def test_tensors_of_updates_are_not_kept() -> None:
     del value
     assert there() is None
     assert metrics.row() == {"train/error": 1.0}
+
+
+def test_time_spent_in_replay_has_a_name_of_its_own() -> None:
+    from helpers.contracts import small_config
+    from rl_training.runtime.loop import train
+    from rl_training.runtime.run import Run
+
+    run = Run(small_config("dqn"))
+    sample = run.experience.buffer.sample  # type: ignore[attr-defined]
+
+    def slow(count: int) -> Any:
+        time.sleep(0.005)
+        return sample(count)
+
+    run.experience.buffer.sample = slow  # type: ignore[attr-defined]
+    for _ in train(run):
+        pass
+    run.close()
+    assert run.clock.updates > 30
+    assert run.timer.seconds["replay"] > 0.005 * run.clock.updates
+    assert run.timer.seconds["learning"] < run.timer.seconds["replay"]

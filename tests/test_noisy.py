@@ -12,7 +12,6 @@ from torch import nn
 
 from helpers.q_learning import ALGOS, HEADS, fill, make_learner, random_batch, weights_of
 from rl_training.errors import ConfigError
-from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.models import MLPC51QNetwork, MLPIQNQNetwork, MLPQNetwork, MLPQRQNetwork, NoisyLinear
 from rl_training.models.mlp import ACTIVATIONS, MLP
@@ -304,7 +303,7 @@ def test_greedy_acting_is_that_of_the_means(algo: str, count: int) -> None:
 def test_evaluation_is_free_of_noise() -> None:
     options = {"network.hidden_sizes": [16], "algo_kwargs.learning_starts": 0, "env.num_envs": 2}
     config = load_config("rainbow/cartpole", options)
-    run = Run(config, registry.get("rainbow"))
+    run = Run(config)
     stream = run.streams("exploration").bit_generator
     before = stream.state
     results = [

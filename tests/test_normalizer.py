@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_training.algorithms import DQN
-from rl_training.algorithms.declared.dqn import SPEC as DQN_SPEC
 from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig
 from rl_training.data import Batch
@@ -47,7 +46,7 @@ def make_run(seed=0):
         algo_kwargs=DQNConfig(learning_starts=60, batch_size=8),
         network={"hidden_sizes": (16,), "normalize_obs": True},
     )
-    return Run(config, DQN_SPEC)
+    return Run(config)
 
 
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=30), seed=st.integers(0, 1000))

@@ -16,12 +16,17 @@ CLASSES = {
     "drqn": "DRQN",
     "r2d2": "R2D2",
     "drqv2": "DrQv2",
+    "ppo": "PPO",
+    "a2c": "A2C",
+    "recurrent_ppo": "RecurrentPPO",
+    "trpo": "TRPO",
 }
 PROMISED = {
     "rl_training": [*CLASSES.values(), "load", "load_config", "ExperimentManager", "Callback", "__version__"],
     "rl_training.api": [*CLASSES.values(), "ManagedAlgorithm", "load"],
     "rl_training.algorithms": [*CLASSES.values(), "QLearner", "dqn_loss", "UpdateResult", "AlgorithmSpec"],
     "rl_training.data": ["ReplayBuffer", "PrioritizedReplayBuffer", "RecurrentReplayBuffer", "SequenceBatch"],
+    "rl_training.data.rollout_buffer": ["RolloutBuffer", "Rollout"],
     "rl_training.data.recurrent_replay_buffer": ["RecurrentReplayBuffer"],
     "rl_training.data.image_replay_buffer": ["ImageReplayBuffer"],
     "rl_training.algorithms.drqv2": ["DrQv2"],
@@ -29,7 +34,22 @@ PROMISED = {
     "rl_training.runtime.drqv2_trainer": ["train_drqv2"],
     "rl_training.data.replay_buffer": ["ReplayBuffer"],
     "rl_training.data.prioritized_replay_buffer": ["PrioritizedReplayBuffer"],
-    "rl_training.models": ["MLPQNetwork", "MLPQRQNetwork", "MLPC51QNetwork", "MLPIQNQNetwork", "NoisyLinear"],
+    "rl_training.models": [
+        "MLPQNetwork",
+        "MLPQRQNetwork",
+        "MLPC51QNetwork",
+        "MLPIQNQNetwork",
+        "NoisyLinear",
+        "MLPActorCritic",
+    ],
+    "rl_training.models.mlp_actor_critic": ["MLPActorCritic"],
+    "rl_training.models.recurrent.lstm_actor_critic": ["LSTMActorCritic"],
+    "rl_training.algorithms.ppo": ["PPO", "ppo_loss"],
+    "rl_training.algorithms.recurrent_ppo": ["RecurrentPPO"],
+    "rl_training.algorithms.trpo": ["TRPO"],
+    "rl_training.runtime.ppo_trainer": ["train_ppo"],
+    "rl_training.runtime.recurrent_ppo_trainer": ["train_recurrent_ppo"],
+    "rl_training.runtime.trpo_trainer": ["train_trpo"],
     "rl_training.models.recurrent.lstm_q_network": ["LSTMQNetwork"],
     "rl_training.algorithms.drqn": ["DRQN", "R2D2"],
     "rl_training.runtime.drqn_trainer": ["train_drqn"],
@@ -70,3 +90,30 @@ def test_unknown_names_are_refused_and_known_ones_listed() -> None:
     with pytest.raises(AttributeError, match="no attribute 'PPOO'"):
         rl_training.PPOO  # type: ignore[attr-defined]  # noqa: B018
     assert set(CLASSES.values()) <= set(dir(rl_training))
+
+
+HELPERS = ("actor_parameters", "critic_parameters", "act", "sample")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("mlp_actor_critic", "MLPActorCritic"), ("recurrent.lstm_actor_critic", "LSTMActorCritic")],
+)
+def test_actors_and_critics_share_one_shape_of_helpers(module: str, name: str) -> None:
+    model = getattr(importlib.import_module(f"rl_training.models.{module}"), name)
+    assert [helper for helper in HELPERS if not callable(getattr(model, helper, None))] == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "ppo/cartpole",
+        "a2c/cartpole",
+        "recurrent_ppo/cartpole_no_velocity",
+        "trpo/cartpole",
+    ],
+)
+def test_starter_configs_are_packaged(config: str) -> None:
+    from rl_training import load_config
+
+    assert load_config(config).algo == config.split("/")[0]

@@ -137,3 +137,50 @@ def test_a_name_that_is_taken_is_refused(fast_dqn: AlgorithmSpec) -> None:
         registry.register(dataclasses.replace(fast_dqn, name="dqn"))
     with pytest.raises(ConfigError, match="class name 'FastDQN' is taken by Fast DQN"):
         registry.register(dataclasses.replace(fast_dqn, name="faster_dqn"))
+    for name in ("load", "Learner", "not a name"):
+        with pytest.raises(ConfigError, match=f"class name '{name}' is not to be had"):
+            registry.register(dataclasses.replace(fast_dqn, name="faster_dqn", class_name=name))
+
+
+class Point:
+    """An entry point as ``importlib.metadata`` gives it."""
+
+    def __init__(self, value: str, found: Any) -> None:
+        self.value, self._found = value, found
+
+    def load(self) -> Any:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (ImportError("no such module"), "ImportError: no such module"),
+        ("a text", "TypeError: not an AlgorithmSpec"),
+        (dataclasses.replace(DQN_SPEC, title="Imitation"), "'dqn' is taken by DQN"),
+        (dataclasses.replace(DQN_SPEC, name="other"), "the class name 'DQN' is taken by DQN"),
+    ],
+    ids=["broken", "no spec", "name", "class name"],
+)
+def test_a_plugin_that_cannot_be_used_costs_a_warning_and_takes_nothing_away(
+    monkeypatch: pytest.MonkeyPatch, found: Any, message: str
+) -> None:
+    monkeypatch.setattr(
+        catalogue, "entry_points", lambda group: [Point("a:b", found), Point("c:d", ACTOR_CRITIC)]
+    )
+    catalogue._installed.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match=message):
+            known = registry.algorithms()
+        assert known["dqn"] is DQN_SPEC
+        assert "toy_actor_critic" in known
+        assert "other" not in known
+    finally:
+        catalogue._installed.cache_clear()
+
+
+def test_starter_configs_of_others_are_known_by_name(cli: Callable[..., Any]) -> None:
+    assert "toy_policy_gradient/cartpole" in json.loads(cli("list", "--json").out)["configs"]
+    assert "algo: toy_policy_gradient" in cli("show", "toy_policy_gradient/cartpole").out

@@ -315,6 +315,21 @@ def test_the_first_observation_of_an_episode_allows_every_action_also_where_a_ma
             assert batch.action_mask[0, batch.starts[0]].all()
 
 
+def test_the_first_observation_of_an_episode_keeps_its_mask_where_one_is_known():
+    own = Sizes(2, 2, 2, 1, 14)
+    world, buffer = World(2, ends=0.0, masked=True), own.buffer()
+    shown = np.arange(ACTIONS) == 2
+    for number in range(30):
+        step = world.step(terminated=number % 3 == 2)
+        assert step.next_mask is not None
+        step.next_mask[:], step.mask = np.arange(ACTIONS) == 1, np.stack([shown, ~shown])
+        buffer.add(step)
+    batch = contents(buffer)
+    assert batch.action_mask is not None
+    for mask, obs in zip(batch.action_mask[0, batch.starts[0]], batch.obs[0, batch.starts[0]], strict=True):
+        assert np.array_equal(mask.numpy(), shown if obs[0] == 0 else ~shown)
+
+
 # Drawing
 
 

@@ -299,6 +299,11 @@ def test_the_whole_batch_goes_to_the_device():
     batch = buffer.sample(3)
     assert batch.next_mask is not None
     tensors = (batch.obs, batch.action, batch.reward, batch.discount, batch.next_obs, batch.next_mask)
+    keeping = ReplayBuffer(4, (2,), device="meta", keep_masks=True)
+    keeping.add(*numbered(range(4)), masks_of(range(4)), masks_of(range(4)))
+    kept = keeping.sample(3).mask
+    assert kept is not None
+    assert kept.device.type == "meta"
     assert [tensor.device.type for tensor in tensors] == ["meta"] * 6
 
 

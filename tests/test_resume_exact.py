@@ -23,7 +23,6 @@ from helpers.image_envs import FRAMES
 from helpers.runs import LEARNING, final_tree, learned, outcome, rows, stop_at
 from helpers.survey import survey
 from rl_training.experiment.configs import load_config
-from rl_training.experiment.registry import get
 from rl_training.runtime import workflows
 from rl_training.runtime.checkpoint import newest_checkpoint, read_hint, save_checkpoint
 from rl_training.runtime.loop import train as loop
@@ -59,7 +58,7 @@ def configured(**settings: Any) -> Any:
 
 def start(path: Path, callback: Any = None, **settings: Any) -> None:
     config = configured(**settings)
-    workflows.start(config, get(config.algo), run_dir=path, callback=callback, console=False)
+    workflows.start(config, run_dir=path, callback=callback, console=False)
 
 
 def resume(path: Path, *overrides: str) -> None:
@@ -332,7 +331,7 @@ def make_run() -> Iterator[Callable[..., Run]]:
 
     def make(**settings: Any) -> Run:
         config = configured(**settings)
-        runs.append(Run(config, get(config.algo)))
+        runs.append(Run(config))
         return runs[-1]
 
     yield make

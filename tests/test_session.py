@@ -16,7 +16,6 @@ from helpers.runs import outcome, rows
 from rl_training.envs import make_vector_env
 from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.configs import load_config
-from rl_training.experiment.registry import get
 from rl_training.runtime import evaluator, report, resuming, saving, workflows
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import (
@@ -49,7 +48,7 @@ Patch = pytest.MonkeyPatch
 
 def start(path: Path, callback: Any = None, **settings: Any) -> TrainResult:
     config = load_config(SMALL, {name.replace("__", "."): value for name, value in settings.items()})
-    return workflows.start(config, get("dqn"), run_dir=path, callback=callback, console=False)
+    return workflows.start(config, run_dir=path, callback=callback, console=False)
 
 
 def resume(path: Path, *overrides: str, callback: Any = None) -> TrainResult:

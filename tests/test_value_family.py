@@ -217,7 +217,7 @@ def test_every_head_trains_with_every_option(
             "logging": {"tensorboard": False, "csv": False},
         }
     )
-    untrained = Run(config, registry.get(algo))
+    untrained = Run(config)
     before = untrained.algorithm.state_dict()["model"]["online"]
     untrained.close()
     result = registry.train(config, run_dir=tmp_path / "run", console=False)

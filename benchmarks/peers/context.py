@@ -11,7 +11,13 @@ from worker import Worker
 
 LIMIT = 1_200.0
 """Seconds after which a worker that does not answer is given up."""
-TITLES = {"ours": "rl_training", "sb3": "Stable-Baselines3", "sbx": "SBX", "tianshou": "Tianshou"}
+TITLES = {
+    "ours": "rl_training",
+    "sb3": "Stable-Baselines3",
+    "sbx": "SBX",
+    "tianshou": "Tianshou",
+    "rlox": "rlox",
+}
 
 
 @dataclass(frozen=True)

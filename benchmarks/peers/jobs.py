@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,9 +48,62 @@ class Job:
         )
 
 
-def read_job(data: Mapping[str, Any]) -> Job:
+@dataclass(frozen=True)
+class OnPolicyJob:
+    """A run of the PPO family on a vector environment, in rollouts of ``n_steps`` steps of each environment."""
+
+    algo: str = "ppo"
+    """``ppo``, ``recurrent_ppo`` or ``trpo``."""
+    env: str = "CartPole-v1"
+    num_envs: int = 8
+    native: bool = False
+    """Ours steps the vector environment that the id registers; the peers step single ones in turn."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Of actor and critic each, with tanh; of ``recurrent_ppo`` behind the LSTM that they share."""
+    lstm: int = 64
+    n_steps: int = 32
+    batch_size: int = 256
+    n_epochs: int = 20
+    """Passes over a rollout; of ``trpo`` those of the critic."""
+    learning_rate: float = 1e-3
+    adam_eps: float = 1e-5
+    max_grad_norm: float | None = 0.5
+    gamma: float = 0.98
+    gae_lambda: float = 0.8
+    clip_range: float = 0.2
+    ent_coef: float = 0.0
+    vf_coef: float = 0.5
+    anneal: bool = False
+    """Take learning rate and clip range linearly to 0."""
+    target_kl: float = 0.01
+    cg_max_steps: int = 15
+    cg_damping: float = 1e-3
+
+    @property
+    def rollout(self) -> int:
+        return self.n_steps * self.num_envs
+
+    @property
+    def minibatches(self) -> int:
+        return math.ceil(self.rollout / self.batch_size)
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Return the gradient steps of a rollout; the policy's own step of ``trpo`` is one more."""
+        return self.n_epochs * self.minibatches + (self.algo == "trpo")
+
+    @property
+    def updates_per_step(self) -> float:
+        return self.updates_per_rollout / self.rollout
+
+
+AnyJob = Job | OnPolicyJob
+
+
+def read_job(data: Mapping[str, Any]) -> AnyJob:
     """Return the job that ``dataclasses.asdict`` made this of."""
-    return Job(**{**data, "hidden": tuple(data["hidden"])})
+    kind = OnPolicyJob if "n_steps" in data else Job
+    return kind(**{**data, "hidden": tuple(data["hidden"])})
 
 
 @dataclass(frozen=True)
@@ -57,9 +111,11 @@ class Contest:
     """A job, who takes part, and how many env steps each turn has."""
 
     title: str
-    job: Job
+    job: AnyJob
     sides: tuple[str, ...]
     turn: int
+    warm_up: int = 2_000
+    """Env steps before the first turn; the DQN family begins to learn after the first half."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +133,22 @@ QR = Job(algo="qr_dqn")
 # With Huber loss Tianshou leaves the weights of the replay out, so both sides learn by squares.
 PER = Job(algo="prioritized_dqn", loss="mse")
 
+PPO = OnPolicyJob()  # the RL-Zoo's settings for CartPole-v1, but for ``anneal``
+PPO_PENDULUM = OnPolicyJob(
+    env="Pendulum-v1", num_envs=4, n_steps=1_024, batch_size=64, n_epochs=10, gamma=0.9, gae_lambda=0.95
+)
+RECURRENT = OnPolicyJob(algo="recurrent_ppo", hidden=(64,))
+TRPO = OnPolicyJob(
+    algo="trpo",
+    num_envs=2,
+    n_steps=512,
+    batch_size=512,
+    max_grad_norm=None,
+    gamma=0.99,
+    gae_lambda=0.98,
+)
+PPO_NATIVE = OnPolicyJob(num_envs=256, native=True, n_steps=16, batch_size=1_024, n_epochs=4)
+
 CONTESTS = {
     "A": Contest(
         "DQN, hidden 120-84, batch 128, an update every 10 steps",
@@ -89,12 +161,41 @@ CONTESTS = {
     ),
     "qr": Contest("QR-DQN, 51 quantiles, else as A", QR, ("ours", "sb3", "tianshou"), 1_000),
     "per": Contest("DQN with prioritized replay, else as A", PER, ("ours", "tianshou"), 2_000),
+    # Turns and warm-ups are whole rollouts.
+    "ppo": Contest(
+        "PPO, CartPole-v1, 8 environments of 32 steps, 20 epochs of one batch of 256",
+        PPO,
+        ("ours", "sb3", "sbx", "rlox"),
+        2_048,
+        2_048,
+    ),
+    "ppo-pendulum": Contest(
+        "PPO, Pendulum-v1, 4 environments of 1,024 steps, 10 epochs of batches of 64",
+        PPO_PENDULUM,
+        ("ours", "sb3", "sbx"),
+        4_096,
+        4_096,
+    ),
+    "recurrent": Contest("recurrent PPO, one LSTM of 64, else as ppo", RECURRENT, ("ours", "sb3"), 512, 512),
+    "trpo": Contest(
+        "TRPO, CartPole-v1, 2 environments of 512 steps, 20 epochs of the critic",
+        TRPO,
+        ("ours", "sb3"),
+        2_048,
+        2_048,
+    ),
+    "ppo-native": Contest(
+        "PPO, CartPole-v1, 256 environments of 16 steps, 4 epochs of batches of 1,024; ours native",
+        PPO_NATIVE,
+        ("ours", "sb3"),
+        16_384,
+        8_192,
+    ),
 }
-WARM_UP = 2_000
-"""Env steps before the first turn; learning begins after the first half."""
 
 SCALING_ENVS = (1, 8, 64, 256, 1_024)
 SCALING_WARM_UP, SCALING_TURN = 5_120, 10_240  # multiples of the environments and of A's train_freq
+PPO_SCALING_WARM_UP, PPO_SCALING_TURN = 8_192, 16_384  # whole rollouts of PPO_NATIVE
 
 # The RL-Zoo's settings of SB3's DQN for CartPole-v1, made for 50,000 steps: exploration ends after 0.16 of those.
 ZOO_STEPS, BAR_STEPS = 50_000, 100_000
@@ -109,7 +210,21 @@ ZOO = Job(
     exploration_fraction=0.16 * ZOO_STEPS / BAR_STEPS,
     exploration_final_eps=0.04,
 )
-OUR_CONFIG = "dqn/cartpole_quick"
+
+
+@dataclass(frozen=True)
+class Race:
+    """A packaged config of ours against Stable-Baselines3 with the RL-Zoo's settings, to the bar."""
+
+    title: str
+    config: str
+    job: AnyJob
+
+
+RACES = {
+    "bar": Race("DQN", "dqn/cartpole_quick", ZOO),
+    "ppo-bar": Race("PPO", "ppo/cartpole", replace(PPO, anneal=True)),
+}
 BAR, BAR_EVERY, BAR_EPISODES = 475.0, 2_500, 20
 
 REPLAY_STEPS = 100_000

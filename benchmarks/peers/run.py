@@ -1,4 +1,4 @@
-"""The same jobs by rl_training, Stable-Baselines3, sb3-contrib, SBX and Tianshou: speed, learning, memory.
+"""The same jobs by rl_training, Stable-Baselines3, sb3-contrib, SBX, Tianshou and rlox: speed, learning, memory.
 
 Every side is a process of its own with one thread, the peers' in an environment of their own. In a contest of speed
 they take turns, so that whatever else the machine does hits all of them; all have warmed up before, and every step
@@ -20,7 +20,12 @@ from context import TITLES, Context
 from report import Report
 from sections import SECTIONS
 
-GROUPS = {"speed": list(jobs.CONTESTS), "curves": [f"curves-{name}" for name in jobs.CURVES]}
+ON_POLICY = [name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.OnPolicyJob)]
+GROUPS = {
+    "speed": list(jobs.CONTESTS),
+    "on-policy": [*ON_POLICY, "ppo-scaling", "ppo-bar"],
+    "curves": [f"curves-{name}" for name in jobs.CURVES],
+}
 
 
 def parse() -> argparse.Namespace:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def speed(name: str) -> Callable[[Context], Section]:
 
     def section(context: Context) -> Section:
         entrants = [Entrant(side, side, contest.job) for side in context.among(contest.sides)]
-        times = take_turns(context, name, entrants, turn=contest.turn, warm_up=jobs.WARM_UP)
+        times = take_turns(context, name, entrants, turn=contest.turn, warm_up=contest.warm_up)
         columns = (
             "side",
             "steps/s",
@@ -49,7 +49,7 @@ def speed(name: str) -> Callable[[Context], Section]:
                     _title(name, side),
                     f"{spent.speed:,.0f}",
                     f"{spent.speed * spent.updates_per_step:,.0f}",
-                    f"{spent.updates_per_step:.3f}",
+                    f"{spent.updates_per_step:.4f}",
                     f"{versus['wall']:.2f}" if versus else "",
                     f"{versus['low']:.2f} to {versus['high']:.2f}" if versus else "",
                     f"{versus['cpu']:.2f}" if versus else "",
@@ -66,11 +66,26 @@ def speed(name: str) -> Callable[[Context], Section]:
 
 def scaling(context: Context) -> Section:
     """More environments at the same number of updates per env step, ours only."""
-    entrants = [Entrant(f"{n}", "ours", replace(jobs.A, num_envs=n)) for n in jobs.SCALING_ENVS]
-    times = take_turns(context, "scaling", entrants, turn=jobs.SCALING_TURN, warm_up=jobs.SCALING_WARM_UP)
+    each = {n: replace(jobs.A, num_envs=n) for n in jobs.SCALING_ENVS}
+    title = "Environments, ours: the network of A, an update every 10 steps of all environments together"
+    return _scaling(context, "scaling", title, each, jobs.SCALING_TURN, jobs.SCALING_WARM_UP)
+
+
+def ppo_scaling(context: Context) -> Section:
+    """More environments at the same size of a rollout, so at fewer steps of each, ours only."""
+    job = jobs.PPO_NATIVE
+    each = {n: replace(job, num_envs=n, n_steps=job.rollout // n) for n in jobs.SCALING_ENVS}
+    title = f"Environments, ours, native: PPO as ppo-native, rollouts of {job.rollout:,} steps of all environments"
+    return _scaling(context, "ppo-scaling", title, each, jobs.PPO_SCALING_TURN, jobs.PPO_SCALING_WARM_UP)
+
+
+def _scaling(
+    context: Context, name: str, title: str, each: Mapping[int, jobs.AnyJob], turn: int, warm_up: int
+) -> Section:
+    entrants = [Entrant(f"{n}", "ours", job) for n, job in each.items()]
+    times = take_turns(context, name, entrants, turn=turn, warm_up=warm_up)
     table = Section(
-        "Environments, ours: the network of A, an update every 10 steps of all environments together",
-        ("environments", "steps/s", "updates/s", "updates a step", "faster than the first"),
+        title, ("environments", "steps/s", "updates/s", "updates a step", "faster than the first")
     )
     first: Times | None = next(iter(times.values()), None)
     for name, spent in times.items():
@@ -80,7 +95,7 @@ def scaling(context: Context) -> Section:
                 name,
                 f"{spent.speed:,.0f}",
                 f"{spent.speed * spent.updates_per_step:,.0f}",
-                f"{spent.updates_per_step:.3f}",
+                f"{spent.updates_per_step:.4f}",
                 f"{spent.speed / first.speed:.2f}",
             ]
         )
@@ -88,45 +103,58 @@ def scaling(context: Context) -> Section:
     return table
 
 
-def time_to_bar(context: Context) -> Section:
-    """Seconds from the start of the process to an evaluation at the bar, one process at a time."""
-    every, episodes, bar = jobs.BAR_EVERY, jobs.BAR_EPISODES, jobs.BAR
-    total = 2 * every if context.quick else jobs.BAR_STEPS
-    request = {"mode": "time-to-bar", "every": every, "episodes": episodes, "bar": bar, "total": total}
-    results: dict[str, list[dict[str, Any]]] = {side: [] for side in context.among(["ours", "sb3"])}
-    for seed in range(context.seeds):
-        for side, runs in results.items():
-            begin = time.perf_counter()
-            try:
-                with context.start(side, f"bar-{side}-{seed}") as worker:
-                    answer = worker.ask(**request, job=asdict(jobs.ZOO), seed=seed)
-                    runs.append({**answer, "seconds": time.perf_counter() - begin, "seed": seed})
-            except WorkerDied as error:
-                context.report.fail(f"bar, {side}, seed {seed}", str(error))
-    table = Section(
-        f"Time to a mean of {bar:g} over {episodes} greedy episodes on CartPole-v1, imports included",
-        ("side", "got there", "median seconds", *(f"seed {seed}" for seed in range(context.seeds))),
-    )
-    for side, runs in results.items():
-        cells = {run["seed"]: _bar_cell(run) for run in runs}
-        reached = [run["seconds"] for run in runs if run["reached"]]
-        # Those that did not get there would have taken longer than any that did.
-        times = sorted([*reached, *[math.inf] * (context.seeds - len(reached))])
-        middle = statistics.median_high(times)
-        table.rows.append(
-            [
-                TITLES[side],
-                f"{len(reached)} of {context.seeds}",
-                f"{middle:.1f}" if math.isfinite(middle) else "",
-                *(cells.get(seed, "died") for seed in range(context.seeds)),
-            ]
+def time_to_bar(name: str) -> Callable[[Context], Section]:
+    """Return the section of the seconds from a process's start to an evaluation at the bar, one process at a time."""
+    race = jobs.RACES[name]
+
+    def section(context: Context) -> Section:
+        every, episodes, bar = jobs.BAR_EVERY, jobs.BAR_EPISODES, jobs.BAR
+        total = 2 * every if context.quick else jobs.BAR_STEPS
+        request = {
+            "mode": "time-to-bar",
+            "config": race.config,
+            "job": asdict(race.job),
+            "every": every,
+            "episodes": episodes,
+            "bar": bar,
+            "total": total,
+        }
+        results: dict[str, list[dict[str, Any]]] = {side: [] for side in context.among(["ours", "sb3"])}
+        for seed in range(context.seeds):
+            for side, runs in results.items():
+                begin = time.perf_counter()
+                try:
+                    with context.start(side, f"{name}-{side}-{seed}") as worker:
+                        answer = worker.ask(**request, seed=seed)
+                        runs.append({**answer, "seconds": time.perf_counter() - begin, "seed": seed})
+                except WorkerDied as error:
+                    context.report.fail(f"{name}, {side}, seed {seed}", str(error))
+        table = Section(
+            f"{race.title}: time to a mean of {bar:g} over {episodes} greedy episodes on CartPole-v1, imports included",
+            ("side", "got there", "median seconds", *(f"seed {seed}" for seed in range(context.seeds))),
         )
-    table.notes.append(
-        f"Evaluated every {every:,} steps. Ours is `{jobs.OUR_CONFIG}` as packaged; Stable-Baselines3 has the "
-        f"RL-Zoo's settings, and goes on to {total:,} steps."
-    )
-    table.data = results
-    return table
+        for side, runs in results.items():
+            cells = {run["seed"]: _bar_cell(run) for run in runs}
+            reached = [run["seconds"] for run in runs if run["reached"]]
+            # Those that did not get there would have taken longer than any that did.
+            times = sorted([*reached, *[math.inf] * (context.seeds - len(reached))])
+            middle = statistics.median_high(times)
+            table.rows.append(
+                [
+                    TITLES[side],
+                    f"{len(reached)} of {context.seeds}",
+                    f"{middle:.1f}" if math.isfinite(middle) else "",
+                    *(cells.get(seed, "died") for seed in range(context.seeds)),
+                ]
+            )
+        table.notes.append(
+            f"Evaluated every {every:,} steps. Ours is `{race.config}` as packaged; Stable-Baselines3 has the "
+            f"RL-Zoo's settings, and goes on to {total:,} steps."
+        )
+        table.data = results
+        return table
+
+    return section
 
 
 def _bar_cell(run: dict[str, Any]) -> str:
@@ -249,7 +277,7 @@ def _against_us(scores: dict[str, list[float]]) -> list[str]:
 
 
 def _title(job: str, side: str) -> str:
-    return "sb3-contrib" if (job, side) == ("qr", "sb3") else TITLES[side]
+    return "sb3-contrib" if side == "sb3" and job in ("qr", "recurrent", "trpo") else TITLES[side]
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -271,7 +299,8 @@ def _read_run(folder: Path) -> dict[str, Any]:
 SECTIONS: dict[str, Callable[[Context], Section]] = {
     **{name: speed(name) for name in jobs.CONTESTS},
     "scaling": scaling,
-    "bar": time_to_bar,
+    "ppo-scaling": ppo_scaling,
+    **{name: time_to_bar(name) for name in jobs.RACES},
     "memory": memory,
     **{f"curves-{name}": curves(name) for name in jobs.CURVES},
 }

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 import jobs
 import numpy as np
-from jobs import Job, read_job
+from jobs import AnyJob, read_job
 from numpy.typing import NDArray
 from protocol import Channel, Handler, peak_rss
 
@@ -44,9 +44,9 @@ class Player(Trainee, Protocol):
         """Return actions [N] for observations [N, *obs]."""
 
 
-Build = Callable[[Job, int, int], Trainee]
+Build = Callable[[AnyJob, int, int], Trainee]
 """From a job, its env steps and its seed to a run."""
-BuildPlayer = Callable[[Job, int, int], Player]
+BuildPlayer = Callable[[AnyJob, int, int], Player]
 
 
 def train(trainee: Trainee, hook: Callable[[], None]) -> None:

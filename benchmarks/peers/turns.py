@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from context import Context
-from jobs import Job
+from jobs import AnyJob, Job
 from worker import Worker, WorkerDied
 
 TOLERANCE = 0.02
 """Share by which a side's updates per step may differ from those of the job."""
+NATIVE_TOLERANCE = 0.06
+"""The same where a native vector environment spends a step of an environment on every reset, which counts as none:
+one in 22 while CartPole is played at random."""
 
 
 @dataclass
@@ -23,6 +26,8 @@ class Times:
     steps: int = 0
     updates: int = 0
     peak_rss: int = 0
+    turn_steps: list[int] = field(default_factory=list)
+    """Steps of each turn, which may go on a little to end with a round."""
 
     @property
     def speed(self) -> float:
@@ -32,6 +37,12 @@ class Times:
     def updates_per_step(self) -> float:
         return self.updates / self.steps
 
+    @property
+    def seconds_per_step(self) -> list[float]:
+        """Return what a step took in each turn."""
+        each = self.turn_steps or [self.steps // len(self.seconds)] * len(self.seconds)
+        return [spent / steps for spent, steps in zip(self.seconds, each, strict=True)]
+
 
 @dataclass(frozen=True)
 class Entrant:
@@ -39,7 +50,7 @@ class Entrant:
 
     name: str
     side: str
-    job: Job
+    job: AnyJob
 
 
 def take_turns(
@@ -51,8 +62,9 @@ def take_turns(
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for entrant in entrants:
-            # Exploration ends with the warm-up, so that all turns are alike.
-            job = replace(entrant.job, exploration_fraction=warm_up / total)
+            job = entrant.job
+            if isinstance(job, Job):  # exploration ends with the warm-up, so that all turns are alike
+                job = replace(job, exploration_fraction=warm_up / total)
             try:
                 worker = stack.enter_context(context.start(entrant.side, f"{where}-{entrant.name}"))
                 worker.ask(mode="speed", job=asdict(job), total=total, warm_up=warm_up)
@@ -72,6 +84,7 @@ def take_turns(
                 times[name].seconds.append(answer["seconds"])
                 times[name].cpu.append(answer["cpu"])
                 times[name].steps += answer["steps"]
+                times[name].turn_steps.append(answer["steps"])
                 times[name].updates += answer["updates"]
                 times[name].peak_rss = answer["peak_rss"]
     for entrant in entrants:
@@ -80,15 +93,16 @@ def take_turns(
     return times
 
 
-def _check_updates(context: Context, where: str, job: Job, times: Times) -> None:
+def _check_updates(context: Context, where: str, job: AnyJob, times: Times) -> None:
     wanted, made = job.updates_per_step, times.updates_per_step
-    if abs(made - wanted) > TOLERANCE * wanted:
+    native = not isinstance(job, Job) and job.native
+    if abs(made - wanted) > (NATIVE_TOLERANCE if native else TOLERANCE) * wanted:
         context.report.fail(where, f"{made:.4f} updates a step, the job has {wanted:.4f}")
 
 
 def ratios(ours: Times, theirs: Times) -> dict[str, float]:
     """Return how many times faster we are, in all and over the middle 80 % of the turns."""
-    low, high = np.percentile(np.divide(theirs.seconds, ours.seconds), [10, 90])
+    low, high = np.percentile(np.divide(theirs.seconds_per_step, ours.seconds_per_step), [10, 90])
     return {
         "wall": ours.speed / theirs.speed,
         "low": float(low),

@@ -14,12 +14,13 @@ def export(package: str, name: str, places: dict[str, str]) -> Any:
     return getattr(importlib.import_module(places[name]), name)
 
 
-def classes_below(package: str) -> dict[str, str]:
-    """Return the public classes that the modules of a package define, by name, with their modules; imports them all."""
+def classes_below(package: str, kind: type) -> dict[str, str]:
+    """Return the public classes of a kind that the modules of a package define, with their modules; import them all."""
     found: dict[str, str] = {}
     path = importlib.import_module(package).__path__
     for module in pkgutil.walk_packages(path, f"{package}."):
         for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, type) and value.__module__ == module.name and not name.startswith("_"):
+            own = isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.name
+            if own and not name.startswith("_"):
                 found[name] = module.name
     return found

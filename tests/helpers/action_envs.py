@@ -17,7 +17,7 @@ SPACES: dict[str, gym.Space[Any]] = {
     "Matrix": Box(-1.0, 1.0, (2, 2), np.float32),
     "Nothing": Dict({"left": Discrete(2), "right": Discrete(2)}),
     "Pair": Tuple((Discrete(2), Discrete(2))),
-    "Grid": MultiDiscrete([[2, 2], [2, 2]]),
+    "Grid": MultiDiscrete(np.full((2, 2), 2)),
 }
 
 

@@ -12,7 +12,7 @@ import jobs
 import tasks
 import torch
 from images import STACK
-from jobs import Job, read_job
+from jobs import AnyJob, OnPolicyJob, read_job
 from protocol import Channel, peak_rss, serve
 
 from rl_training.experiment.configs import load_config
@@ -20,6 +20,7 @@ from rl_training.experiment.registry import train
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.session import Session
+from workers.our_configs import experiment
 
 SILENT = {
     "evaluation": {"frequency": 0, "final_episodes": 0},
@@ -28,47 +29,12 @@ SILENT = {
 }
 
 
-def experiment(job: Job, total: int, seed: int) -> dict[str, Any]:
-    """Return the config of a job."""
-    return {
-        "algo": job.algo,
-        "env": {"id": job.env, "num_envs": job.num_envs},
-        "seed": seed,
-        "total_timesteps": total,
-        "network": {"hidden_sizes": list(job.hidden)},
-        "algo_kwargs": {
-            "learning_rate": job.learning_rate,
-            "adam_eps": job.adam_eps,
-            "max_grad_norm": job.max_grad_norm,
-            "buffer_size": job.buffer_size,
-            "learning_starts": job.learning_starts,
-            "batch_size": job.batch_size,
-            "gamma": job.gamma,
-            "train_freq": job.train_freq,
-            "gradient_steps": job.gradient_steps,
-            "target_update_interval": job.target_update_interval,
-            "exploration_fraction": job.exploration_fraction,
-            "exploration_initial_eps": job.exploration_initial_eps,
-            "exploration_final_eps": job.exploration_final_eps,
-            "double": False,
-            **_own_options(job),
-        },
-    }
-
-
-def _own_options(job: Job) -> dict[str, Any]:
-    if job.algo == "qr_dqn":
-        return {"num_quantiles": job.num_quantiles}
-    if job.algo == "prioritized_dqn":
-        return {"loss": job.loss, "alpha": job.alpha, "beta": job.beta, "beta_final": job.beta}
-    return {"loss": job.loss}
-
-
 class Run(Callback):
-    """A run in a folder that is thrown away."""
+    """A run in a folder that is thrown away; one in ``rollouts`` owes updates from their first step to their last."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], *, rollouts: bool = False) -> None:
         self._config = load_config({**config, **SILENT})
+        self._rollouts, self._seen = rollouts, 0
         self._hook: Callable[[], None] = lambda: None
         self._training: Session | None = None
 
@@ -81,7 +47,10 @@ class Run(Callback):
         self._training = training
 
     def on_step(self, training: Session) -> None:
-        self._hook()
+        updates = training.run.clock.updates
+        if not self._rollouts or updates > self._seen:
+            self._seen = updates
+            self._hook()
 
     @property
     def steps(self) -> int:
@@ -92,8 +61,8 @@ class Run(Callback):
         return self._training.run.clock.updates if self._training else 0
 
 
-def build(job: Job, total: int, seed: int) -> Run:
-    return Run(experiment(job, total, seed))
+def build(job: AnyJob, total: int, seed: int) -> Run:
+    return Run(experiment(job, total, seed), rollouts=isinstance(job, OnPolicyJob))
 
 
 def curve(channel: Channel, request: dict[str, Any]) -> None:
@@ -134,13 +103,13 @@ def time_to_bar(channel: Channel, request: dict[str, Any]) -> None:
     """Train the packaged config as it is, logs and checkpoints included, evaluated as the peers are."""
     overrides = {
         "seed": request["seed"],
-        "total_timesteps": min(load_config(jobs.OUR_CONFIG).total_timesteps, request["total"]),
+        "total_timesteps": min(load_config(request["config"]).total_timesteps, request["total"]),
         "evaluation.frequency": request["every"],
         "evaluation.episodes": request["episodes"],
         "evaluation.final_episodes": 0,
         "evaluation.num_envs": jobs.EVALUATION_ENVS,
     }
-    config = load_config(jobs.OUR_CONFIG, overrides)
+    config = load_config(request["config"], overrides)
     watch = Bar(request["bar"])
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(tasks.Finished):

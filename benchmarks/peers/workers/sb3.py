@@ -7,15 +7,17 @@ from typing import Any
 import tasks
 import torch
 from images import stacked_channels
-from jobs import Job
+from jobs import AnyJob, OnPolicyJob
 from protocol import Channel, peak_rss, serve
-from sb3_contrib import QRDQN
-from stable_baselines3 import DQN, TD3
+from sb3_contrib import QRDQN, TRPO, RecurrentPPO
+from stable_baselines3 import DQN, PPO, TD3
 
-from workers.sb3_api import ModelRun, options
+from workers.sb3_api import ModelRun, environments, on_policy_options, options, ppo_options
 
 
-def build(job: Job, total: int, seed: int) -> ModelRun:
+def build(job: AnyJob, total: int, seed: int) -> ModelRun:
+    if isinstance(job, OnPolicyJob):
+        return on_policy(job, total, seed)
     policy: dict[str, Any] = {
         "net_arch": list(job.hidden),
         "optimizer_class": torch.optim.Adam,
@@ -26,6 +28,31 @@ def build(job: Job, total: int, seed: int) -> ModelRun:
         model, policy["n_quantiles"] = QRDQN, job.num_quantiles
     settings = {**options(job), "max_grad_norm": job.max_grad_norm, "policy_kwargs": policy}
     return ModelRun(model("MlpPolicy", job.env, seed=seed, device="cpu", **settings), total)
+
+
+def on_policy(job: OnPolicyJob, total: int, seed: int) -> ModelRun:
+    policy: dict[str, Any] = {
+        "net_arch": list(job.hidden),
+        "activation_fn": torch.nn.Tanh,
+        "optimizer_kwargs": {"eps": job.adam_eps},
+    }
+    common = {"env": environments(job, seed), "seed": seed, "device": "cpu", "policy_kwargs": policy}
+    if job.algo == "trpo":
+        own = {
+            "n_critic_updates": job.n_epochs,
+            "target_kl": job.target_kl,
+            "cg_max_steps": job.cg_max_steps,
+            "cg_damping": job.cg_damping,
+        }
+        # It counts rollouts, the others epochs.
+        return ModelRun(
+            TRPO("MlpPolicy", **common, **on_policy_options(job), **own), total, job.updates_per_rollout
+        )
+    model, name = PPO, "MlpPolicy"
+    if job.algo == "recurrent_ppo":
+        model, name = RecurrentPPO, "MlpLstmPolicy"
+        policy.update(lstm_hidden_size=job.lstm, shared_lstm=True, enable_critic_lstm=False)
+    return ModelRun(model(name, **common, **ppo_options(job)), total, job.minibatches)
 
 
 def images(channel: Channel, request: dict[str, Any]) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jobs import Job
+from jobs import Job, OnPolicyJob
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 from tasks import Array
 
 
@@ -33,6 +34,38 @@ def options(job: Job) -> dict[str, Any]:
     }
 
 
+def on_policy_options(job: OnPolicyJob) -> dict[str, Any]:
+    """Return the options that PPO, recurrent PPO and TRPO know by the same names."""
+    return {
+        "learning_rate": _linear(job.learning_rate) if job.anneal else job.learning_rate,
+        "n_steps": job.n_steps,
+        "batch_size": job.batch_size,
+        "gamma": job.gamma,
+        "gae_lambda": job.gae_lambda,
+    }
+
+
+def ppo_options(job: OnPolicyJob) -> dict[str, Any]:
+    """Return the options of PPO, recurrent or not, in torch or in JAX."""
+    return {
+        **on_policy_options(job),
+        "n_epochs": job.n_epochs,
+        "clip_range": _linear(job.clip_range) if job.anneal else job.clip_range,
+        "ent_coef": job.ent_coef,
+        "vf_coef": job.vf_coef,
+        "max_grad_norm": job.max_grad_norm,
+    }
+
+
+def _linear(start: float) -> Callable[[float], float]:
+    return lambda remaining: remaining * start
+
+
+def environments(job: OnPolicyJob, seed: int) -> Any:
+    """Return the environments of a job, stepped in turn."""
+    return make_vec_env(job.env, job.num_envs, seed)
+
+
 class _Hook(BaseCallback):
     """Calls back before every rollout, which is after the updates of the one before."""
 
@@ -48,10 +81,10 @@ class _Hook(BaseCallback):
 
 
 class ModelRun:
-    """A run of a model that has ``learn`` and ``predict``."""
+    """A run of a model that has ``learn`` and ``predict``, and counts ``counted`` gradient steps as one update."""
 
-    def __init__(self, model: Any, total: int) -> None:
-        self._model, self._total = model, total
+    def __init__(self, model: Any, total: int, counted: int = 1) -> None:
+        self._model, self._total, self._counted = model, total, counted
 
     def run(self, hook: Callable[[], None]) -> None:
         self._model.learn(self._total, callback=_Hook(hook), log_interval=None)
@@ -62,7 +95,7 @@ class ModelRun:
 
     @property
     def updates(self) -> int:
-        return int(self._model._n_updates)
+        return int(self._model._n_updates) * self._counted
 
     def act(self, obs: Array) -> Array:
         actions: Array = self._model.predict(obs, deterministic=True)[0]

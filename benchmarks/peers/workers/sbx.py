@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 import tasks
 import torch
-from jobs import Job
+from jobs import AnyJob, OnPolicyJob
 from protocol import serve
-from sbx import DQN
+from sbx import DQN, PPO
 from sbx.common.type_aliases import RLTrainState
 from sbx.dqn.policies import DQNPolicy
 
-from workers.sb3_api import ModelRun, options
+from workers.sb3_api import ModelRun, environments, options, ppo_options
 
 
 def linear(inputs: int, outputs: int) -> Any:
@@ -70,9 +70,14 @@ def clipped_adam(learning_rate: float, eps: float, max_grad_norm: float) -> Any:
     return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.adam(learning_rate, eps=eps))
 
 
-def build(job: Job, total: int, seed: int) -> ModelRun:
-    if job.algo != "dqn":
+def build(job: AnyJob, total: int, seed: int) -> ModelRun:
+    if job.algo not in ("dqn", "ppo"):
         raise SystemExit(f"algo: '{job.algo}' is not to be had here")
+    if isinstance(job, OnPolicyJob):
+        # Layers of any size, tanh and gradient clipping are its own here.
+        small = {"net_arch": list(job.hidden), "ortho_init": True, "optimizer_kwargs": {"eps": job.adam_eps}}
+        model = PPO("MlpPolicy", environments(job, seed), seed=seed, policy_kwargs=small, **ppo_options(job))
+        return ModelRun(model, total, job.minibatches)
     policy = {
         "net_arch": list(job.hidden),
         "optimizer_class": clipped_adam,

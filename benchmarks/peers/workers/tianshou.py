@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import tasks
 import torch
-from jobs import Job
+from jobs import AnyJob, Job, OnPolicyJob
 from protocol import serve
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
 from tianshou.algorithm.modelfree.qrdqn import QRDQN, QRDQNPolicy
@@ -113,7 +113,9 @@ class TrainerRun:
         return actions
 
 
-def build(job: Job, total: int, seed: int) -> TrainerRun:
+def build(job: AnyJob, total: int, seed: int) -> TrainerRun:
+    if isinstance(job, OnPolicyJob):
+        raise SystemExit(f"algo: '{job.algo}' is not measured here")
     if job.algo == "prioritized_dqn" and job.loss == "huber":
         raise SystemExit("loss: with huber, the weights of prioritized replay are left out; take mse")
     return TrainerRun(job, total, seed)

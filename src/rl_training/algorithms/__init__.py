@@ -3,9 +3,19 @@
 The learner of every algorithm can be imported from here by its class name, such as ``DQN``.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_training.lazy import export
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.dqn import dqn_loss as dqn_loss
+    from rl_training.algorithms.learner import Learner as Learner
+    from rl_training.algorithms.protocol import Algorithm as Algorithm
+    from rl_training.algorithms.protocol import Decision as Decision
+    from rl_training.algorithms.protocol import UpdateResult as UpdateResult
+    from rl_training.algorithms.q_learning import QLearner as QLearner
+    from rl_training.algorithms.spec import AlgorithmSpec as AlgorithmSpec
+    from rl_training.algorithms.spec import BuildContext as BuildContext
 
 _PLACES = {
     "Algorithm": "rl_training.algorithms.protocol",

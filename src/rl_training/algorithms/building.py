@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rl_training.data import ReplayExperience
 
-BRINGS_ALONG = "set it to false with an own one, which has to bring it along"
+BRINGS_ALONG = "set it to false for a custom one, which has to provide it itself"
 
 
 def num_actions(context: BuildContext) -> int:

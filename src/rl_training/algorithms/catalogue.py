@@ -36,6 +36,22 @@ PACKAGED = (
 ENTRY_POINT = "rl_training.algorithms"
 """The group of entry points under which other distributions name an ``AlgorithmSpec`` of theirs."""
 
+RESERVED = frozenset(
+    {
+        *(
+            "Algorithm",
+            "AlgorithmSpec",
+            "BuildContext",
+            "Callback",
+            "Decision",
+            "ExperimentManager",
+            "Learner",
+        ),
+        *("ManagedAlgorithm", "QLearner", "UpdateResult", "dqn_loss", "load", "load_config", "managed_class"),
+    }
+)
+"""What the packages export besides classes of algorithms."""
+
 _registered: dict[str, AlgorithmSpec] = {}
 
 
@@ -56,9 +72,24 @@ def _installed() -> dict[str, AlgorithmSpec]:
         except Exception as error:  # a plugin that is broken must not break every command
             warnings.warn(f"algorithm {point.value}: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        if spec.name not in PACKAGED:
-            found.setdefault(spec.name, spec)
+        problem = _taken(spec, {**{name: packaged(name) for name in PACKAGED}, **found})
+        if problem is not None:
+            warnings.warn(f"algorithm {point.value}: {problem}", stacklevel=2)
+            continue
+        found[spec.name] = spec
     return found
+
+
+def _taken(spec: AlgorithmSpec, known: Mapping[str, AlgorithmSpec]) -> str | None:
+    """Say which of its names an algorithm cannot have, if there is one."""
+    if not spec.class_name.isidentifier() or spec.class_name in RESERVED:
+        return f"the class name '{spec.class_name}' is not to be had"
+    for other in known.values():
+        if other is not spec and spec.name == other.name:
+            return f"'{spec.name}' is taken by {other.title}"
+        if other is not spec and spec.class_name == other.class_name:
+            return f"the class name '{spec.class_name}' is taken by {other.title}"
+    return None
 
 
 def algorithms() -> dict[str, AlgorithmSpec]:
@@ -86,19 +117,22 @@ def by_class_name(class_name: str) -> AlgorithmSpec | None:
 
 def register(spec: AlgorithmSpec) -> AlgorithmSpec:
     """Make an algorithm known by its name; the name and that of its class must be free."""
-    for other in algorithms().values():
-        if other is not spec and spec.name == other.name:
-            raise ConfigError(f"algo: '{spec.name}' is taken by {other.title}")
-        if other is not spec and spec.class_name == other.class_name:
-            raise ConfigError(f"algo: the class name '{spec.class_name}' is taken by {other.title}")
+    problem = _taken(spec, algorithms())
+    if problem is not None:
+        raise ConfigError(f"algo: {problem}")
     _registered[spec.name] = spec
     return spec
+
+
+def others() -> dict[str, AlgorithmSpec]:
+    """Return the specs that are not of this package."""
+    return {**_installed(), **_registered}
 
 
 def takers(kind: str) -> str:
     """Say which algorithms take actions of that kind."""
     names = [spec.name for spec in algorithms().values() if kind in spec.action_kinds]
-    return f"{', '.join(names)} can" if names else "no algorithm here can yet"
+    return f"{', '.join(names)} can" if names else "no installed algorithm can"
 
 
 def experiment(data: Mapping[str, Any]) -> ExperimentConfig[Any]:

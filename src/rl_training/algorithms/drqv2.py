@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -115,7 +116,14 @@ class DrQv2(Learner[DrQv2Config, Batch]):
         pad = self.config.shift_pad
         return shift_images(images, draw_shifts(self._rng, len(images), pad), pad) if pad else images
 
-    # Schedules
+    # Schedules and state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; one from before custom encoders were switched to training mode holds no stream for it."""
+        counters = dict(state["counters"])
+        if self._torch_stream is not None:
+            counters.setdefault("torch_stream", self._torch_stream.state)
+        super().load_state_dict({**state, "counters": counters})
 
     def advance(self, env_steps: int) -> None:
         """Set the standard deviation of the noise, and the learning rate."""

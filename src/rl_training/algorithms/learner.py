@@ -55,26 +55,23 @@ class Learner(ABC, Generic[Config, B]):
         self._rng = rng if rng is not None else np.random.default_rng()
         self._torch_stream: TorchStream | None = None
         self._moded: set[nn.Module] = set()  # networks that differ between training and evaluation
-        self._normalizer: RunningNormalizer | None = None
+        self._normalizers: list[RunningNormalizer] = []
         self._env_steps = 0
 
     def own(self, name: str, network: N) -> N:
         """Take a network into the state, on the learner's device and in evaluation mode; return it.
 
-        The first one with a normaliser is the one whose statistics ``observe`` moves.
+        ``observe`` moves the statistics of its normalisers. If it differs between training and evaluation, what it
+        draws from torch's global generator comes from a stream of the learner's own, which is part of the state.
         """
         self.networks[name] = network.to(self.device).eval()
         if has_modes(network):
             self._moded.add(network)
             if self._torch_stream is None:
-                self.own_torch_stream()
-        if self._normalizer is None:
-            self._normalizer = next((m for m in network.modules() if isinstance(m, RunningNormalizer)), None)
+                self._torch_stream = TorchStream()
+        found = [m for m in network.modules() if isinstance(m, RunningNormalizer)]
+        self._normalizers = list(dict.fromkeys([*self._normalizers, *found]))  # networks may share one
         return network
-
-    def own_torch_stream(self) -> None:
-        """Make the stream for networks that draw from torch's global generator; it is part of the state."""
-        self._torch_stream = TorchStream(int(self._rng.integers(2**63)))
 
     def adam(self, module: nn.Module, **options: Any) -> FlatAdam:
         """Return an optimizer of a module's parameters with the settings of the config."""
@@ -96,8 +93,8 @@ class Learner(ABC, Generic[Config, B]):
 
     def observe(self, obs: Array) -> None:
         """Move the normaliser's statistics, if there are any; acting alone leaves them as they are."""
-        if self._normalizer is not None:
-            self._normalizer.observe(obs)
+        for normalizer in self._normalizers:
+            normalizer.observe(obs)
 
     # Learning
 
@@ -116,9 +113,11 @@ class Learner(ABC, Generic[Config, B]):
             return
         assert self._torch_stream is not None
         network.train()
-        with self._torch_stream:
-            yield
-        network.eval()
+        try:
+            with self._torch_stream:
+                yield
+        finally:
+            network.eval()
 
     # Schedules and state
 
@@ -133,8 +132,9 @@ class Learner(ABC, Generic[Config, B]):
 
     def status(self) -> dict[str, float]:
         """Return the learning rate and the counters."""
-        rate = next(iter(self.optimizers.values())).lr
-        return {"learning_rate": rate, **{name: getattr(self, name) for name in self.counters}}
+        rate = [optimizer.lr for optimizer in self.optimizers.values()][:1]
+        counted = {name: getattr(self, name) for name in self.counters}
+        return {**({"learning_rate": rate[0]} if rate else {}), **counted}
 
     def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
         """Return what a user should be told about a row of the log: nothing, unless a learner knows something."""

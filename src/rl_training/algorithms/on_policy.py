@@ -106,8 +106,8 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
 
     def note_observations(self, rollout: Rollout) -> None:
         """Move the statistics of the observations, after a rollout has been learned from."""
-        if self._normalizer is not None:
-            self._normalizer.observe(rollout.obs[rollout.valid])
+        for normalizer in self._normalizers:
+            normalizer.observe(rollout.obs[rollout.valid])
 
     def worth(self, rollout: Rollout, reward: Array, values: Array, extra: Array) -> tuple[Array, Array]:
         """Return advantages and targets of the values [T, N]; ``extra`` [E] are values of ``extra_obs``."""

@@ -39,11 +39,39 @@ class OptimizerOptions(AlgorithmConfig):
     """Length to which longer gradients are cut; none leaves them as they are."""
 
 
-class ReplayOptions(AlgorithmConfig):
+class DiscountOptions(AlgorithmConfig):
+    """How far ahead is looked."""
+
+    aliases: ClassVar[dict[str, str]] = {"discount": "gamma"}
+
+    gamma: Fraction = 0.99
+
+
+class RolloutOptions(DiscountOptions):
+    """How much is collected before it is learned from, and forgotten."""
+
+    aliases: ClassVar[dict[str, str]] = {"num_steps": "n_steps", "rollout_steps": "n_steps"}
+    fixed: ClassVar[tuple[str, ...]] = ("n_steps",)
+
+    n_steps: Count = 2_048
+    """Steps of each environment in a rollout; the last one is as long as the budget allows."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a rollout that is longer than the budget."""
+        super().check(experiment)
+        envs, total = experiment.env.num_envs, experiment.total_timesteps
+        if self.n_steps * envs > total:
+            fits = f"the largest that fits is {total // envs}" if total >= envs else "take fewer environments"
+            raise ValueError(
+                f"algo_kwargs.n_steps: {self.n_steps} steps of {envs} environments are more than "
+                f"total_timesteps={total}; {fits}"
+            )
+
+
+class ReplayOptions(DiscountOptions):
     """What is kept of the transitions, when it is learned from, and how targets follow."""
 
     aliases: ClassVar[dict[str, str]] = {
-        "discount": "gamma",
         "buffer_capacity": "buffer_size",
         "replay_size": "buffer_size",
         "replay_buffer_size": "buffer_size",
@@ -64,7 +92,6 @@ class ReplayOptions(AlgorithmConfig):
     learning_starts: CountOrZero = 1_000
     """Env steps of uniformly random actions before the first update."""
     batch_size: Count = 64
-    gamma: Fraction = 0.99
     n_step_return: Steps = 1
     train_freq: Count = 4
     """Env steps between rounds of updates."""

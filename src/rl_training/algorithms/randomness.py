@@ -10,8 +10,10 @@ import torch
 class TorchStream:
     """While entered, torch's global CPU generator is this stream; nobody else's numbers are touched."""
 
-    def __init__(self, seed: int) -> None:
-        self.state = torch.Generator().manual_seed(seed).get_state()
+    def __init__(self, seed: int | None = None) -> None:
+        """Begin with a seed, or where torch's generator is now, without drawing from it."""
+        state = torch.get_rng_state() if seed is None else torch.Generator().manual_seed(seed).get_state()
+        self.state = state
         self._outside = self.state
 
     def __enter__(self) -> None:

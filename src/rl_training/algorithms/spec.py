@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.config import AlgorithmConfig, ExperimentConfig
@@ -66,6 +67,8 @@ class AlgorithmSpec:
     smallest: Mapping[str, Any]
     """The settings of a run that is over in seconds and yet updates: a config without ``algo``, for tests."""
     action_kinds: frozenset[str] = field(default_factory=lambda: frozenset({"discrete"}))
+    configs: Path | None = None
+    """A folder of starter configs, for algorithms of other distributions: FILE.yaml is known as NAME/FILE."""
 
     def learner_class(self) -> Any:
         """Import and return the class of the learner."""

@@ -15,6 +15,7 @@ from rl_training.algorithms.declared.value_based import QLearningConfig
 from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.optimizer import flatten_parameters, polyak
 from rl_training.algorithms.protocol import Means, UpdateResult
+from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.data.transitions import Batch, SequenceBatch
 from rl_training.models.noisy import noisy_layers
@@ -46,10 +47,12 @@ class ValueLearner(Learner[Config, B]):
     def __init__(self, network: nn.Module, num_actions: int, config: Config, **options: Any) -> None:
         super().__init__(config, **options)
         self.num_actions = num_actions
-        self.own_torch_stream()  # always, as it is the first number drawn: runs would differ otherwise
+        # Always, and by the first number drawn, as it has always been: else runs would not be what they were.
+        self._torch_stream = TorchStream(int(self._rng.integers(2**63)))
         self.online: Any = self.own("online", network)
-        self.target: Any = self.own("target", copy.deepcopy(network))
-        share_normalizers(self.online, self.target)
+        copied = copy.deepcopy(network)
+        share_normalizers(self.online, copied)
+        self.target: Any = self.own("target", copied)
         self._flat_target = flatten_parameters(self.target)
         self._buffers = list(zip(self.target.buffers(), self.online.buffers(), strict=True))
         self.target.requires_grad_(False)

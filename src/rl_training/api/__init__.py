@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        return getattr(algorithms, name)
+        if name == "__all__":
+            return __dir__()
+        try:
+            return getattr(algorithms, name)
+        except AttributeError:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from None
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.algorithms.catalogue import experiment
+from rl_training.algorithms.catalogue import experiment, others
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import apply_overrides, put, read_mapping
 from rl_training.errors import ConfigError, did_you_mean
@@ -16,9 +16,15 @@ _ASSETS = Path(__file__).parent.parent / "assets"
 
 
 def packaged_configs() -> dict[str, Path]:
-    """Return the configs that ship with the package by name, such as ``dqn/cartpole``."""
-    paths = sorted((_ASSETS / "configs").glob("*/*.yaml"))
-    return {f"{path.parent.name}/{path.stem}": path for path in paths}
+    """Return the configs that ship with the package, or with another one's algorithms, by name: ``dqn/cartpole``."""
+    own = {f"{path.parent.name}/{path.stem}": path for path in (_ASSETS / "configs").glob("*/*.yaml")}
+    of_others = {
+        f"{spec.name}/{path.stem}": path
+        for spec in others().values()
+        if spec.configs is not None
+        for path in spec.configs.glob("*.yaml")
+    }
+    return dict(sorted({**of_others, **own}.items()))
 
 
 def packaged_suites() -> dict[str, Path]:

@@ -30,13 +30,12 @@ class Run:
     def __init__(
         self,
         config: ExperimentConfig[Any],
-        spec: AlgorithmSpec | None = None,
         *,
         env: EnvFactory | None = None,
         network: NetworkFactory | None = None,
     ) -> None:
         self.config = config
-        self.spec = spec = catalogue.find(config.algo) if spec is None else spec
+        self.spec = spec = catalogue.find(config.algo)
         self.env_factory = env
         self.clock = Clock(config.total_timesteps)
         self.metrics = Metrics(config.logging.window)

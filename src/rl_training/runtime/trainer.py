@@ -18,6 +18,9 @@ class Trainer:
         self.__name__ = name
         self._family = family
 
+    def __repr__(self) -> str:
+        return f"<trainer {self.__name__} of {self._family.__name__}>"
+
     def __call__(self, config: ExperimentConfig[Any], **options: Any) -> TrainResult:
         """Train from scratch; options as in ``workflows.start``.
 

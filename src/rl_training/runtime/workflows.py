@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rl_training.algorithms import catalogue
-from rl_training.algorithms.spec import AlgorithmSpec, NetworkFactory
+from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import EvaluationConfig, ExperimentConfig
 from rl_training.config.loading import apply_overrides, read_mapping
 from rl_training.envs import EnvFactory
@@ -55,7 +55,6 @@ __all__ = [
 
 def start(
     config: ExperimentConfig[Any],
-    spec: AlgorithmSpec | None = None,
     *,
     run_dir: Path | None = None,
     callback: CallbackLike = None,
@@ -63,7 +62,7 @@ def start(
     network: NetworkFactory | None = None,
     console: bool = True,
 ) -> TrainResult:
-    """Train from scratch in a new run folder; ``spec`` stands for an algorithm that is not in the catalogue."""
+    """Train from scratch in a new run folder."""
     path = run_dir if run_dir is not None else new_run_path(config)
     if _is_used(path):
         if (path / "run.lock").exists():
@@ -72,7 +71,7 @@ def start(
     # The run before its folder: it may refuse, and then there is none yet.
     with (
         SignalGuard() as guard,
-        closing(Run(config, spec, env=env, network=network)) as run,
+        closing(Run(config, env=env, network=network)) as run,
         RunFolder(path) as folder,
     ):
         if _is_used(path):  # by one that was quicker while this run was put together

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.building import num_actions, replay_experience
-from rl_training.algorithms.options import OptimizerOptions, ReplayOptions, Share
+from rl_training.algorithms.options import OptimizerOptions, ReplayOptions, RolloutOptions, Share
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
-from rl_training.config.schema import Count, CountOrZero, Fraction, PositiveFloat
+from rl_training.config.schema import Count, CountOrZero, PositiveFloat
 
 if TYPE_CHECKING:
     from rl_training_toys.actor_critic import ToyActorCritic
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
     from rl_training_toys.rollout import Rollout
 
 
-class PolicyGradientConfig(OptimizerOptions):
+class PolicyGradientConfig(RolloutOptions, OptimizerOptions):
     """Hyper-parameters of the toy on-policy algorithm."""
 
     learning_rate: PositiveFloat = 1e-2
     n_steps: Count = 32
-    """Steps of each environment between updates."""
-    gamma: Fraction = 0.99
     passes: Count = 2
     """Gradient steps on a rollout."""
 
@@ -78,6 +77,7 @@ POLICY_GRADIENT = AlgorithmSpec(
     build_learner=_policy_gradient,
     build_experience=_rollout,
     smallest={**SMALLEST, "env": {"id": "CartPole-v1"}, "algo_kwargs": {"n_steps": 24}},
+    configs=Path(__file__).parent / "configs",
 )
 ACTOR_CRITIC = AlgorithmSpec(
     name="toy_actor_critic",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rl_training.algorithms.options import OptimizerOptions
+from rl_training.algorithms.options import OptimizerOptions, RolloutOptions
 from rl_training.algorithms.spec import BuildContext
-from rl_training.config.schema import Count, ExperimentConfig, Float, Fraction
+from rl_training.config.schema import Float, Fraction
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,25 +16,19 @@ if TYPE_CHECKING:
 ACTION_KINDS = frozenset({"discrete", "continuous", "unbounded", "multi_discrete", "multi_binary"})
 
 
-class OnPolicyConfig(OptimizerOptions):
+class OnPolicyConfig(RolloutOptions, OptimizerOptions):
     """Hyper-parameters that all on-policy algorithms share."""
 
     aliases: ClassVar[dict[str, str]] = {
-        "num_steps": "n_steps",
-        "rollout_steps": "n_steps",
         "lambda": "gae_lambda",
         "lam": "gae_lambda",
-        "discount": "gamma",
         "norm_adv": "normalize_advantage",
         "reward_normalization": "normalize_reward",
         "norm_reward": "normalize_reward",
     }
-    fixed: ClassVar[tuple[str, ...]] = ("n_steps", "action_distribution", "shared_trunk", "normalize_reward")
+    fixed: ClassVar[tuple[str, ...]] = ("action_distribution", "shared_trunk", "normalize_reward")
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [64, 64], "activation": "tanh"}
 
-    n_steps: Count = 2_048
-    """Steps of each environment in a rollout; the last one is as long as the budget allows."""
-    gamma: Fraction = 0.99
     gae_lambda: Fraction = 0.95
     """0 trusts the values, 1 the rewards (Schulman et al. 2016)."""
     normalize_advantage: bool = True
@@ -48,17 +42,6 @@ class OnPolicyConfig(OptimizerOptions):
     shared_trunk: bool = False
     """Let actor and critic share their hidden layers."""
     orthogonal_init: bool = True
-
-    def check(self, experiment: ExperimentConfig[Any]) -> None:
-        """Refuse a rollout that is longer than the budget."""
-        super().check(experiment)
-        envs, total = experiment.env.num_envs, experiment.total_timesteps
-        if self.n_steps * envs > total:
-            fits = f"the largest that fits is {total // envs}" if total >= envs else "take fewer environments"
-            raise ValueError(
-                f"algo_kwargs.n_steps: {self.n_steps} steps of {envs} environments are more than "
-                f"total_timesteps={total}; {fits}"
-            )
 
 
 def build_head(context: BuildContext) -> ActionHead:

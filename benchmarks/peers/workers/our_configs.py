@@ -1,0 +1,97 @@
+"""Jobs as configs of rl_training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs import AnyJob, Job, OnPolicyJob
+
+
+def experiment(job: AnyJob, total: int, seed: int) -> dict[str, Any]:
+    """Return the config of a job."""
+    return _on_policy(job, total, seed) if isinstance(job, OnPolicyJob) else _dqn(job, total, seed)
+
+
+def _dqn(job: Job, total: int, seed: int) -> dict[str, Any]:
+    return {
+        "algo": job.algo,
+        "env": {"id": job.env, "num_envs": job.num_envs},
+        "seed": seed,
+        "total_timesteps": total,
+        "network": {"hidden_sizes": list(job.hidden)},
+        "algo_kwargs": {
+            "learning_rate": job.learning_rate,
+            "adam_eps": job.adam_eps,
+            "max_grad_norm": job.max_grad_norm,
+            "buffer_size": job.buffer_size,
+            "learning_starts": job.learning_starts,
+            "batch_size": job.batch_size,
+            "gamma": job.gamma,
+            "train_freq": job.train_freq,
+            "gradient_steps": job.gradient_steps,
+            "target_update_interval": job.target_update_interval,
+            "exploration_fraction": job.exploration_fraction,
+            "exploration_initial_eps": job.exploration_initial_eps,
+            "exploration_final_eps": job.exploration_final_eps,
+            "double": False,
+            **_dqn_options(job),
+        },
+    }
+
+
+def _dqn_options(job: Job) -> dict[str, Any]:
+    if job.algo == "qr_dqn":
+        return {"num_quantiles": job.num_quantiles}
+    if job.algo == "prioritized_dqn":
+        return {"loss": job.loss, "alpha": job.alpha, "beta": job.beta, "beta_final": job.beta}
+    return {"loss": job.loss}
+
+
+def _on_policy(job: OnPolicyJob, total: int, seed: int) -> dict[str, Any]:
+    recurrent = job.algo == "recurrent_ppo"
+    return {
+        "algo": job.algo,
+        "env": {
+            "id": job.env,
+            "num_envs": job.num_envs,
+            "vectorization": "native" if job.native else "sync",
+        },
+        "seed": seed,
+        "total_timesteps": total,
+        "network": {"hidden_sizes": [] if recurrent else list(job.hidden), "activation": "tanh"},
+        "algo_kwargs": {
+            "n_steps": job.n_steps,
+            "batch_size": job.batch_size,
+            "learning_rate": job.learning_rate,
+            "learning_rate_final": 0.0 if job.anneal else None,
+            "adam_eps": job.adam_eps,
+            "max_grad_norm": job.max_grad_norm,
+            "gamma": job.gamma,
+            "gae_lambda": job.gae_lambda,
+            **(_trpo_options(job) if job.algo == "trpo" else _ppo_options(job)),
+            **(_memory_options(job) if recurrent else {}),
+        },
+    }
+
+
+def _ppo_options(job: OnPolicyJob) -> dict[str, Any]:
+    return {
+        "n_epochs": job.n_epochs,
+        "clip_range": job.clip_range,
+        "clip_range_final": 0.0 if job.anneal else None,
+        "ent_coef": job.ent_coef,
+        "vf_coef": job.vf_coef,
+    }
+
+
+def _memory_options(job: OnPolicyJob) -> dict[str, Any]:
+    return {"core": "lstm", "core_size": job.lstm, "shared_trunk": True, "head_sizes": list(job.hidden)}
+
+
+def _trpo_options(job: OnPolicyJob) -> dict[str, Any]:
+    return {
+        "n_critic_updates": job.n_epochs,
+        "target_kl": job.target_kl,
+        "cg_max_steps": job.cg_max_steps,
+        "cg_damping": job.cg_damping,
+    }
