@@ -19,7 +19,9 @@ import pytest
 from rl_training.experiment.configs import load_config
 
 PEERS = Path(__file__).parent.parent / "benchmarks" / "peers"
-INSTALLED = [name for name in ("stable_baselines3", "sbx", "tianshou") if importlib.util.find_spec(name)]
+INSTALLED = [
+    name for name in ("stable_baselines3", "sbx", "tianshou", "rlox") if importlib.util.find_spec(name)
+]
 
 
 class Told:
@@ -137,9 +139,10 @@ def peers_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["A", "B", "qr", "per"])
 def test_our_config_has_every_number_of_the_job(name: str) -> None:
     import jobs
-    from workers.ours import experiment
+    from workers.our_configs import experiment
 
     job = jobs.CONTESTS[name].job
+    assert isinstance(job, jobs.Job)
     config = load_config(experiment(job, 5_000, 3))
     options = config.algo_kwargs
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
@@ -161,6 +164,120 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
         assert options.beta_final == job.beta  # it does not move at the peer's
     assert not config.network.layer_norm
     assert not config.network.normalize_obs
+
+
+ON_POLICY = {"ppo": 20, "ppo-pendulum": 640, "recurrent": 20, "trpo": 41, "ppo-native": 16}
+"""Contests of the PPO family, and the gradient steps of one rollout of each."""
+
+
+@pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_our_config_has_every_number_of_the_on_policy_job(name: str) -> None:
+    import jobs
+    from workers.our_configs import experiment
+
+    job = jobs.CONTESTS[name].job
+    assert isinstance(job, jobs.OnPolicyJob)
+    config = load_config(experiment(job, 8_192, 3))
+    options, network = config.algo_kwargs, config.network
+    assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
+    assert config.env.vectorization == ("native" if name == "ppo-native" else "sync")
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 8_192, 1)
+    shared = {"n_steps", "batch_size", "learning_rate", "adam_eps", "max_grad_norm", "gamma", "gae_lambda"}
+    own = {"target_kl", "cg_max_steps", "cg_damping"}
+    if name != "trpo":
+        own = {"n_epochs", "clip_range", "ent_coef", "vf_coef"}
+        assert (options.clip_range_final, options.target_kl) == (None, None)
+        assert (options.value_clipping, options.recompute_advantages) == ("none", False)
+    else:
+        assert options.n_critic_updates == job.n_epochs
+        assert (options.line_search_shrinking, options.line_search_steps) == (0.8, 10)  # sb3-contrib's own
+    for field in shared | own:
+        assert getattr(options, field) == getattr(job, field), field
+    if name == "recurrent":
+        assert (options.core, options.core_size, options.core_layers) == ("lstm", job.lstm, 1)
+        assert (options.sequence_length, options.prev_action, options.prev_reward) == (None, False, False)
+    behind = options.head_sizes if name == "recurrent" else network.hidden_sizes
+    assert (tuple(behind), network.activation) == (job.hidden, "tanh")
+    assert (options.shared_trunk, list(network.hidden_sizes) == []) == ((name == "recurrent",) * 2)
+    assert options.learning_rate_final is None
+    assert (options.normalize_advantage, options.orthogonal_init, options.normalize_reward) == (
+        True,
+        True,
+        False,
+    )
+    assert not network.layer_norm
+    assert not network.normalize_obs
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_turns_of_on_policy_jobs_are_whole_rollouts() -> None:
+    import jobs
+
+    contests = {
+        name: contest for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.OnPolicyJob)
+    }
+    assert contests.keys() == ON_POLICY.keys()
+    for name, contest in contests.items():
+        job = contest.job
+        assert isinstance(job, jobs.OnPolicyJob)
+        assert job.updates_per_rollout == ON_POLICY[name]
+        assert (contest.turn % job.rollout, contest.warm_up % job.rollout) == (0, 0)
+        assert jobs.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
+    assert jobs.read_job(dataclasses.asdict(jobs.PER)) == jobs.PER
+    rollout = jobs.PPO_NATIVE.rollout
+    assert (jobs.PPO_SCALING_TURN % rollout, jobs.PPO_SCALING_WARM_UP % rollout) == (0, 0)
+    assert all(rollout % envs == 0 for envs in jobs.SCALING_ENVS)
+
+
+def test_ours_makes_the_updates_of_every_on_policy_job(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("--only", *ON_POLICY, "--sides", "ours", "--quick", "--turns", 1)
+    done = run("--peers", sys.executable, *words, "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((out / "results.json").read_text())["sections"]
+    assert results.keys() == ON_POLICY.keys()
+    made = {name: (section["ours"]["steps"], section["ours"]["updates"]) for name, section in results.items()}
+    steps, updates = made.pop("ppo-native")  # a reset is no step there, so a turn has one rollout more
+    assert 16_384 <= steps <= 5 * 4_096
+    assert updates == 5 * 16
+    steps, updates = made.pop("trpo")  # the policy's step is not always made
+    assert steps == 2_048
+    assert 2 * 40 <= updates <= 2 * 41
+    assert made == {"ppo": (2_048, 160), "ppo-pendulum": (4_096, 640), "recurrent": (512, 40)}
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_between_the_rollouts_of_a_run_no_update_is_owed() -> None:
+    import jobs
+    from workers.ours import build
+
+    job = dataclasses.replace(jobs.PPO, num_envs=2, n_steps=8, batch_size=16, n_epochs=3)
+    run = build(job, 64, 0)
+    seen: list[tuple[int, int]] = []
+    run.run(lambda: seen.append((run.steps, run.updates)))
+    assert seen == [(16, 3), (32, 6), (48, 9), (64, 12)]
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_environments_that_spend_steps_on_resets_may_differ_more(tmp_path: Path) -> None:
+    import jobs
+    from context import Context
+    from report import Report
+    from turns import Times, _check_updates
+
+    context = Context(tmp_path, tmp_path, tmp_path, 1, 1, True, Report(tmp_path, 0.0))
+    for updates, failures in ((16, 0), (16.7, 0), (17.1, 1)):
+        times = Times([1.0], [1.0], 4_096_000, int(1_000 * updates))
+        _check_updates(context, "ppo-native, ours", jobs.PPO_NATIVE, times)
+        assert len(context.report.failures) == failures
+
+
+def test_ours_and_stable_baselines3_make_the_same_of_a_rollout() -> None:
+    pytest.importorskip("stable_baselines3")
+    command = [sys.executable, str(PEERS / "cross_check.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("peers_path")
@@ -205,8 +322,9 @@ def test_evaluation_plays_every_episode_once_and_always_the_same(monkeypatch: py
 
 
 @pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize(("name", "config"), [("bar", "dqn/cartpole_quick"), ("ppo-bar", "ppo/cartpole")])
 def test_those_that_do_not_get_there_count_as_slower_than_all_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sections
     from context import Context
@@ -215,15 +333,28 @@ def test_those_that_do_not_get_there_count_as_slower_than_all_others(
     reached = {"ours": (True, True, False), "sb3": (True, False, False)}
 
     def answer(side: str, request: dict[str, Any]) -> dict[str, Any]:
+        assert request["config"] == config
         return {"reached": reached[side][request["seed"]], "steps": 2_500, "best": 100.0}
 
     monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side, answer))
     context = Context(tmp_path, tmp_path, tmp_path, 1, 3, True, Report(tmp_path, 0.0))
-    ours, sb3 = sections.SECTIONS["bar"](context).rows
+    ours, sb3 = sections.SECTIONS[name](context).rows
     assert ours[:2] == ["rl_training", "2 of 3"]
     assert float(ours[2]) >= 0.0
     assert sb3[:3] == ["Stable-Baselines3", "1 of 3", ""]  # no median
     assert ours[5].startswith("not in 2,500 steps")
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_the_race_of_ppo_has_the_same_settings_on_both_sides() -> None:
+    import jobs
+    from workers.our_configs import experiment
+
+    race = jobs.RACES["ppo-bar"]
+    packaged, zoo = load_config(race.config), load_config(experiment(race.job, jobs.BAR_STEPS, 0))
+    for part in ("algo", "env", "network", "algo_kwargs", "total_timesteps"):
+        assert getattr(packaged, part) == getattr(zoo, part), part
+    assert (zoo.algo_kwargs.learning_rate_final, zoo.algo_kwargs.clip_range_final) == (0.0, 0.0)
 
 
 def test_ratios_are_those_of_the_total_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,3 +369,5 @@ def test_ratios_are_those_of_the_total_times(monkeypatch: pytest.MonkeyPatch) ->
     assert found["low"] == pytest.approx(1.4)
     assert found["high"] == pytest.approx(4.6)
     assert ours.updates_per_step == pytest.approx(0.1)
+    longer = Times(seconds=[2.0, 2.0, 8.0], cpu=[1.0] * 3, steps=600, turn_steps=[200] * 3)
+    assert [ratios(longer, theirs)[key] for key in ("low", "high")] == pytest.approx([1.4, 4.6])

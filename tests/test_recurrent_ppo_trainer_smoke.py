@@ -127,12 +127,8 @@ def test_one_allowed_action_leaves_no_choice(tmp_path: Path) -> None:
 
 # Statistics
 
-LEFT_BEHIND = pytest.mark.xfail(
-    strict=True, reason="the statistics of a critic with a body of its own never move"
-)
 
-
-@pytest.mark.parametrize("shared", [pytest.param(False, marks=LEFT_BEHIND), True])
+@pytest.mark.parametrize("shared", [False, True])
 def test_statistics_are_those_of_what_was_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:

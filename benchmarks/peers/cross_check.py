@@ -45,7 +45,7 @@ SHARED: dict[str, Any] = {
     "n_steps": STEPS,
     "batch_size": 40,
     "n_epochs": 2,
-    "learning_rate": 2e-3,
+    "learning_rate": 1e-3,
     "gamma": 0.98,
     "gae_lambda": 0.9,
     "clip_range": 0.1,
