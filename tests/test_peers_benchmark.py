@@ -232,19 +232,20 @@ def test_turns_of_on_policy_jobs_are_whole_rollouts() -> None:
 
 def test_ours_makes_the_updates_of_every_on_policy_job(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ("--only", *ON_POLICY, "--sides", "ours", "--quick", "--turns", 1)
+    words = ("--only", *ON_POLICY, "--sides", "ours", "--quick", "--turns", 6)
     done = run("--peers", sys.executable, *words, "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((out / "results.json").read_text())["sections"]
     assert results.keys() == ON_POLICY.keys()
     made = {name: (section["ours"]["steps"], section["ours"]["updates"]) for name, section in results.items()}
     steps, updates = made.pop("ppo-native")  # a reset is no step there, so a turn has one rollout more
-    assert 16_384 <= steps <= 5 * 4_096
-    assert updates == 5 * 16
+    assert 6 * 16_384 <= steps < updates // 16 * 4_096
+    assert updates == 6 * 5 * 16
     steps, updates = made.pop("trpo")  # the policy's step is not always made
-    assert steps == 2_048
-    assert 2 * 40 <= updates <= 2 * 41
-    assert made == {"ppo": (2_048, 160), "ppo-pendulum": (4_096, 640), "recurrent": (512, 40)}
+    assert steps == 6 * 2_048
+    assert 6 * 2 * 40 <= updates <= 6 * 2 * 41
+    turn = {"ppo": (2_048, 160), "ppo-pendulum": (4_096, 640), "recurrent": (512, 40)}
+    assert made == {name: (6 * steps, 6 * updates) for name, (steps, updates) in turn.items()}
 
 
 @pytest.mark.usefixtures("peers_path")

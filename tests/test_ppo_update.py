@@ -281,10 +281,11 @@ def test_schedules_follow_the_env_steps() -> None:
     learner = make_learner(
         learning_rate=1e-3, learning_rate_final=0.0, clip_range=0.4, clip_range_final=0.2, total=1_000
     )
-    learner.advance(250)
-    assert learner.status() == {"clip_range": pytest.approx(0.35), "learning_rate": pytest.approx(7.5e-4)}
-    learner.advance(1_000)
-    assert learner.status() == {"clip_range": 0.2, "learning_rate": 0.0}
+    # A rollout has 16 steps; while it is collected and learned from, what is scheduled stays where it began.
+    for steps, begun in ((0, 0), (1, 0), (16, 0), (17, 16), (250, 240), (256, 240), (1_000, 992)):
+        learner.advance(steps)
+        rate, clip = 1e-3 * (1 - begun / 1_000), 0.4 - 0.2 * begun / 1_000
+        assert learner.status() == {"clip_range": pytest.approx(clip), "learning_rate": pytest.approx(rate)}
 
 
 def test_single_samples_and_equal_advantages_give_finite_updates() -> None:

@@ -62,12 +62,14 @@ def take_turns(
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for entrant in entrants:
-            job = entrant.job
+            job, budget = entrant.job, total
             if isinstance(job, Job):  # exploration ends with the warm-up, so that all turns are alike
                 job = replace(job, exploration_fraction=warm_up / total)
+            else:  # every turn may go on to the end of a rollout
+                budget += (context.turns + 1) * job.rollout
             try:
                 worker = stack.enter_context(context.start(entrant.side, f"{where}-{entrant.name}"))
-                worker.ask(mode="speed", job=asdict(job), total=total, warm_up=warm_up)
+                worker.ask(mode="speed", job=asdict(job), total=budget, warm_up=warm_up)
                 workers[entrant.name], times[entrant.name] = worker, Times()
             except WorkerDied as error:
                 context.report.fail(f"{where}, {entrant.name}", str(error))

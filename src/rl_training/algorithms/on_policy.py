@@ -93,6 +93,17 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         played = self.head.played(action)
         return Decision(action, carry, None if played is action else played)
 
+    def advance(self, env_steps: int) -> None:
+        """Set what is scheduled to where the rollout under way began, so that the last update of a run counts, too."""
+        rollout = self.config.n_steps * self._num_envs
+        begun = max(env_steps - 1, 0) // rollout * rollout
+        super().advance(begun)
+        self._schedule(begun)
+        self._env_steps = env_steps
+
+    def _schedule(self, env_steps: int) -> None:
+        """Set what is scheduled besides the learning rate."""
+
     def observe(self, obs: Array) -> None:
         """Do nothing: statistics move with the rollouts that were learned from."""
 

@@ -119,9 +119,7 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
 
     # Learning
 
-    def advance(self, env_steps: int) -> None:
-        """Set the learning rate and the clip range."""
-        super().advance(env_steps)
+    def _schedule(self, env_steps: int) -> None:
         self.clip_range = clip_range_at(self.config, self._total, env_steps)
 
     def status(self) -> dict[str, float]:

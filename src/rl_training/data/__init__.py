@@ -12,6 +12,7 @@ from rl_training.data.prioritized_recurrent_replay_buffer import PrioritizedRecu
 from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
 from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.rollout_buffer import Rollout, RolloutBuffer
 from rl_training.data.sum_tree import SumTree
 from rl_training.data.transitions import Batch, Carry, SequenceBatch, Transitions, carry_on
 
@@ -27,6 +28,8 @@ __all__ = [
     "RecurrentReplayBuffer",
     "ReplayBuffer",
     "ReplayExperience",
+    "Rollout",
+    "RolloutBuffer",
     "SequenceBatch",
     "SequenceExperience",
     "SumTree",

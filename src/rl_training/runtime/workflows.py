@@ -56,14 +56,14 @@ __all__ = [
 def start(
     config: ExperimentConfig[Any],
     *,
-    run_dir: Path | None = None,
+    run_dir: Path | str | None = None,
     callback: CallbackLike = None,
     env: EnvFactory | None = None,
     network: NetworkFactory | None = None,
     console: bool = True,
 ) -> TrainResult:
     """Train from scratch in a new run folder."""
-    path = run_dir if run_dir is not None else new_run_path(config)
+    path = Path(run_dir) if run_dir is not None else new_run_path(config)
     if _is_used(path):
         if (path / "run.lock").exists():
             RunFolder(path).close()  # a run that is still going is refused as such

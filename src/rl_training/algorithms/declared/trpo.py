@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
 
 from rl_training.algorithms.declared.on_policy import (
     ACTION_KINDS,
@@ -11,9 +13,9 @@ from rl_training.algorithms.declared.on_policy import (
     build_rollout,
 )
 from rl_training.algorithms.declared.ppo import SMALLEST
-from rl_training.algorithms.options import NotNegative, Share
+from rl_training.algorithms.options import NotNegative
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
-from rl_training.config.schema import Count, PositiveFloat
+from rl_training.config.schema import Count, PositiveFloat, parse_number
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class TRPOConfig(OnPolicyConfig):
     """Iterations of the conjugate gradient method."""
     cg_damping: NotNegative = 0.1
     """Added to the diagonal of the Fisher matrix."""
-    line_search_shrinking: Share = 0.8
+    line_search_shrinking: Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, lt=1.0)] = 0.8
+    """Factor by which a step is shortened that goes too far or gains nothing."""
     line_search_steps: Count = 10
 
 
