@@ -10,7 +10,6 @@ from rl_training.lazy import export
 if TYPE_CHECKING:
     from rl_training.algorithms.dqn import dqn_loss as dqn_loss
     from rl_training.algorithms.learner import Learner as Learner
-    from rl_training.algorithms.ppo import ppo_loss as ppo_loss
     from rl_training.algorithms.protocol import Algorithm as Algorithm
     from rl_training.algorithms.protocol import Decision as Decision
     from rl_training.algorithms.protocol import UpdateResult as UpdateResult
@@ -27,7 +26,6 @@ _PLACES = {
     "QLearner": "rl_training.algorithms.q_learning",
     "UpdateResult": "rl_training.algorithms.protocol",
     "dqn_loss": "rl_training.algorithms.dqn",
-    "ppo_loss": "rl_training.algorithms.ppo",
 }
 
 

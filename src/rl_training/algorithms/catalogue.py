@@ -48,7 +48,6 @@ RESERVED = frozenset(
             "Learner",
         ),
         *("ManagedAlgorithm", "QLearner", "UpdateResult", "dqn_loss", "load", "load_config", "managed_class"),
-        "ppo_loss",
     }
 )
 """What the packages export besides classes of algorithms."""
