@@ -43,20 +43,20 @@ def make(**networks: nn.Module) -> Plain:
 def test_a_network_with_modes_is_in_training_only_while_it_learns() -> None:
     network = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     learner = make(online=network)
-    assert not network.training
     outside = torch.get_rng_state()
     x, seen = torch.ones(4, 3), []
+    modes = [network.training]
     for _ in range(2):
         with learner.learning(network):
-            assert network.training
+            modes.append(network.training)
             seen.append(network(x))
-    assert not network.training
+        modes.append(network.training)
+    assert modes == [False, True, False, True, False]
     assert torch.equal(torch.get_rng_state(), outside), "nobody else's numbers are touched"
     assert not torch.equal(*seen)
     with pytest.raises(ZeroDivisionError), learner.learning(network):
         raise ZeroDivisionError
-    assert not network.training
-    assert torch.equal(torch.get_rng_state(), outside)
+    assert [network.training, torch.equal(torch.get_rng_state(), outside)] == [False, True]
 
 
 def test_the_stream_of_a_network_with_modes_is_part_of_the_state() -> None:

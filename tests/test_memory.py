@@ -144,7 +144,7 @@ def test_where_environments_restart_sequences_end() -> None:
     run = halfway("drqn")
     tree = copy.deepcopy(run.state_dict())
     tree["envs"] = {"restore": "restarted", "started": tree["envs"]["started"]}
-    again = Run(run.config, run.spec)
+    again = Run(run.config)
     assert again.load_state_dict(tree) == "restarted"
     buffer: Any = again.experience.buffer  # type: ignore[attr-defined]
     assert not buffer._age.any()

@@ -137,6 +137,10 @@ def test_a_name_that_is_taken_is_refused(fast_dqn: AlgorithmSpec) -> None:
         registry.register(dataclasses.replace(fast_dqn, name="dqn"))
     with pytest.raises(ConfigError, match="class name 'FastDQN' is taken by Fast DQN"):
         registry.register(dataclasses.replace(fast_dqn, name="faster_dqn"))
+    with pytest.raises(ConfigError, match="takes an AlgorithmSpec, not str"):
+        registry.register("fast_dqn")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'My 2' should be lower-case"):
+        registry.register(dataclasses.replace(fast_dqn, name="My 2", class_name="Mine"))
     for name in ("load", "Learner", "not a name"):
         with pytest.raises(ConfigError, match=f"class name '{name}' is not to be had"):
             registry.register(dataclasses.replace(fast_dqn, name="faster_dqn", class_name=name))

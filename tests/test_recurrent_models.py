@@ -98,9 +98,9 @@ def test_no_gradient_leaks_from_one_episode_into_another() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_numpy_mirror_acts_as_the_network_does(name: str) -> None:
     network = make(name)
-    if network.body.encoder[0].normalizer is not None:  # type: ignore[index,union-attr]
+    if network.body.encoder[0].normalizer is not None:  # type: ignore[index]
         for body in (network.body, network.critic_body):
-            body.encoder[0].normalizer.observe(np.random.default_rng(0).normal(2.0, 3.0, (50, OBS)))  # type: ignore[index,union-attr]
+            body.encoder[0].normalizer.observe(np.random.default_rng(0).normal(2.0, 3.0, (50, OBS)))  # type: ignore[index]
     mirror = actor_critic_mirror(network)
     assert mirror is not None
     rng = np.random.default_rng(0)

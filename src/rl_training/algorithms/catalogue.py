@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -82,6 +83,8 @@ def _installed() -> dict[str, AlgorithmSpec]:
 
 def _taken(spec: AlgorithmSpec, known: Mapping[str, AlgorithmSpec]) -> str | None:
     """Say which of its names an algorithm cannot have, if there is one."""
+    if not re.fullmatch("[a-z0-9_]+", spec.name):
+        return f"'{spec.name}' should be lower-case letters, digits and underscores"
     if not spec.class_name.isidentifier() or spec.class_name in RESERVED:
         return f"the class name '{spec.class_name}' is not to be had"
     for other in known.values():
@@ -117,6 +120,8 @@ def by_class_name(class_name: str) -> AlgorithmSpec | None:
 
 def register(spec: AlgorithmSpec) -> AlgorithmSpec:
     """Make an algorithm known by its name; the name and that of its class must be free."""
+    if not isinstance(spec, AlgorithmSpec):
+        raise ConfigError(f"algo: register() takes an AlgorithmSpec, not {type(spec).__name__}")
     problem = _taken(spec, algorithms())
     if problem is not None:
         raise ConfigError(f"algo: {problem}")

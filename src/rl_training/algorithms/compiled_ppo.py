@@ -93,7 +93,7 @@ class CompiledGradient:
         self._surrogate = _Surrogate(
             ent_coef=config.ent_coef,
             vf_coef=config.vf_coef,
-            clip_range_vf=config.clip_range_vf,
+            clip_range_vf=config.clip_range_vf or 0.0,
             value_clipping=_CLIPPING.index(config.value_clipping),
             normalize_advantage=config.normalize_advantage,
         )

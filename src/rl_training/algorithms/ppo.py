@@ -29,7 +29,7 @@ def ppo_loss(
     ent_coef: float = 0.0,
     vf_coef: float = 0.5,
     value_clipping: ValueClipping = "none",
-    clip_range_vf: float = 0.2,
+    clip_range_vf: float | None = None,
     normalize_advantage: bool = True,
     weight: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -48,6 +48,7 @@ def ppo_loss(
     policy_loss = -mean(torch.minimum(ratio * advantage, clipped * advantage), weight)
     error = (value - samples.target).square()
     if value_clipping != "none":
+        assert clip_range_vf is not None
         moved = samples.value + (value - samples.value).clamp(-clip_range_vf, clip_range_vf)
         bounded = (moved - samples.target).square()
         error = bounded if value_clipping == "prediction" else torch.maximum(error, bounded)

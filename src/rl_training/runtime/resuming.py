@@ -36,7 +36,10 @@ def resumed_config(
     killed early; ``saved`` is what the checkpoint carries.
     """
     data = read_mapping(written) if written.exists() else saved.model_dump(mode="json")
-    config = catalogue.experiment(apply_overrides(data, overrides))
+    data = apply_overrides(data, overrides)
+    if data.get("algo") != saved.algo:  # before its options are looked at, which are those of another
+        raise ConfigError("algo: cannot change when a run is resumed; start a new one for that")
+    config = catalogue.experiment(data)
     for key in changes(saved, config):
         if key.partition(".")[0] in _FIXED:
             raise ConfigError(f"{key}: cannot change when a run is resumed; start a new one for that")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from rl_training.algorithms.declared import ppo
 from rl_training.config.schema import Count, Fraction, PositiveFloat
@@ -14,7 +15,7 @@ class A2CConfig(ppo.PPOConfig):
     learning_rate: PositiveFloat = 7e-4
     n_steps: Count = 5
     batch_size: None = None
-    n_epochs: Count = 1
+    n_epochs: Literal[1] = 1
     gae_lambda: Fraction = 1.0
     normalize_advantage: bool = False
 

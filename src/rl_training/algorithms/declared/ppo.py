@@ -12,7 +12,7 @@ from rl_training.algorithms.declared.on_policy import (
 )
 from rl_training.algorithms.options import NotNegative
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
-from rl_training.config.schema import Count, PositiveFloat
+from rl_training.config.schema import Count, ExperimentConfig, PositiveFloat
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,11 +52,25 @@ class ClippedConfig(OnPolicyConfig):
     value_clipping: Literal["none", "prediction", "maximum"] = "none"
     """``prediction``: clip the value's move to ``clip_range_vf``, then take its error, as Stable-Baselines3 does;
     ``maximum``: the larger of that error and the unclipped one, as OpenAI's baselines do."""
-    clip_range_vf: PositiveFloat = 0.2
+    clip_range_vf: PositiveFloat | None = None
+    """How far a value may move; goes with ``value_clipping``."""
     target_kl: PositiveFloat | None = None
     """Stop the epochs of an update before a step at which the policy has moved further than 1.5 times this."""
     recompute_advantages: bool = False
     """Compute values and advantages anew for every epoch."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a range without a form of clipping, and a form without a range."""
+        super().check(experiment)
+        if self.clip_range_vf is not None and self.value_clipping == "none":
+            raise ValueError(
+                "algo_kwargs.clip_range_vf: has no effect with algo_kwargs.value_clipping=none; prediction is "
+                "Stable-Baselines3's form"
+            )
+        if self.clip_range_vf is None and self.value_clipping != "none":
+            raise ValueError(
+                f"algo_kwargs.value_clipping: {self.value_clipping} needs algo_kwargs.clip_range_vf, such as 0.2"
+            )
 
 
 class PPOConfig(ClippedConfig):
