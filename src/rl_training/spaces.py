@@ -47,12 +47,11 @@ class DiscreteActions:
 
 
 @dataclass(frozen=True, eq=False)
-class ContinuousActions:
-    """Actions in a box; learners use [-1, 1] in every dimension, the environment ``low`` to ``high``."""
+class _Box:
+    """Actions between ``low`` and ``high``, in each dimension."""
 
     low: Array
     high: Array
-    kind = "continuous"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,6 +62,13 @@ class ContinuousActions:
     def dtype(self) -> np.dtype[Any]:
         """Dtype in which learners and buffers hold an action."""
         return np.dtype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousActions(_Box):
+    """Actions in a box; learners use [-1, 1] in every dimension, the environment ``low`` to ``high``."""
+
+    kind = "continuous"
 
     def to_env(self, action: Array) -> Array:
         """Map [-1, 1] to [low, high] per dimension; -1 and 1 give the bounds exactly."""
@@ -78,22 +84,10 @@ class ContinuousActions:
 
 
 @dataclass(frozen=True, eq=False)
-class UnboundedActions:
+class UnboundedActions(_Box):
     """Actions in a box without bounds in some dimension; learners use the environment's own units."""
 
-    low: Array
-    high: Array
     kind = "unbounded"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one action."""
-        return self.low.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype in which learners and buffers hold an action."""
-        return np.dtype(np.float32)
 
     def to_env(self, action: Array) -> Array:
         """Cut actions off at the bounds that there are."""

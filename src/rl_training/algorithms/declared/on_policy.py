@@ -12,6 +12,7 @@ from rl_training.errors import ConfigError
 if TYPE_CHECKING:
     from rl_training.data.rollout_buffer import RolloutBuffer
     from rl_training.models.distributions import ActionHead
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 ACTION_KINDS = frozenset({"discrete", "continuous", "unbounded", "multi_discrete", "multi_binary"})
 
@@ -70,6 +71,31 @@ def build_head(context: BuildContext) -> ActionHead:
         return distributions.MultiCategoricalHead(actions.counts)
     assert isinstance(actions, MultiBinaryActions)
     return distributions.BernoulliHead(actions.n)
+
+
+def build_network(context: BuildContext, *, fused: bool = True) -> MLPActorCritic:
+    """Build the policy and the value; ``fused=False`` for what is differentiated twice."""
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+    options: OnPolicyConfig = context.options
+    shape = context.config.network
+    if context.network is not None:
+        raise ConfigError(
+            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes and activation shape "
+            "the packaged one"
+        )
+    return MLPActorCritic(
+        context.obs.shape,
+        build_head(context),
+        shape.hidden_sizes,
+        activation=shape.activation,
+        shared=options.shared_trunk,
+        orthogonal_init=options.orthogonal_init,
+        log_std_init=options.log_std_init,
+        normalize_obs=shape.normalize_obs,
+        layer_norm=shape.layer_norm,
+        fused=fused,
+    )
 
 
 def build_rollout(context: BuildContext, **state: Any) -> RolloutBuffer:

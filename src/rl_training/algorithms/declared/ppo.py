@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from rl_training.algorithms.declared.on_policy import (
     ACTION_KINDS,
     OnPolicyConfig,
-    build_head,
+    build_network,
     build_rollout,
 )
 from rl_training.algorithms.options import NotNegative
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, ExperimentConfig, PositiveFloat
-from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.algorithms.ppo import PPO
@@ -80,27 +79,9 @@ class PPOConfig(ClippedConfig):
 def build_learner(context: BuildContext) -> PPO:
     """Build the learner."""
     from rl_training.algorithms.ppo import PPO
-    from rl_training.models.mlp_actor_critic import MLPActorCritic
 
-    options: PPOConfig = context.options
-    shape = context.config.network
-    if context.network is not None:
-        raise ConfigError(
-            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes and activation shape "
-            "the packaged one"
-        )
-    network = MLPActorCritic(
-        context.obs.shape,
-        build_head(context),
-        shape.hidden_sizes,
-        activation=shape.activation,
-        shared=options.shared_trunk,
-        orthogonal_init=options.orthogonal_init,
-        log_std_init=options.log_std_init,
-        normalize_obs=shape.normalize_obs,
-        layer_norm=shape.layer_norm,
-    )
-    return PPO(network, options, num_envs=context.config.env.num_envs, **context.for_learner())
+    network = build_network(context)
+    return PPO(network, context.options, num_envs=context.config.env.num_envs, **context.for_learner())
 
 
 SMALLEST: dict[str, Any] = {

@@ -9,14 +9,13 @@ from pydantic import BeforeValidator, Field
 from rl_training.algorithms.declared.on_policy import (
     ACTION_KINDS,
     OnPolicyConfig,
-    build_head,
+    build_network,
     build_rollout,
 )
 from rl_training.algorithms.declared.ppo import SMALLEST
 from rl_training.algorithms.options import NotNegative
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, PositiveFloat, parse_number
-from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.algorithms.trpo import TRPO
@@ -53,24 +52,9 @@ class TRPOConfig(OnPolicyConfig):
 def build_learner(context: BuildContext) -> TRPO:
     """Build the learner."""
     from rl_training.algorithms.trpo import TRPO
-    from rl_training.models.mlp_actor_critic import MLPActorCritic
 
-    options: TRPOConfig = context.options
-    shape = context.config.network
-    if context.network is not None:
-        raise ConfigError("network: trpo takes no custom network yet")
-    network = MLPActorCritic(
-        context.obs.shape,
-        build_head(context),
-        shape.hidden_sizes,
-        activation=shape.activation,
-        orthogonal_init=options.orthogonal_init,
-        log_std_init=options.log_std_init,
-        normalize_obs=shape.normalize_obs,
-        layer_norm=shape.layer_norm,
-        fused=False,
-    )
-    return TRPO(network, options, num_envs=context.config.env.num_envs, **context.for_learner())
+    network = build_network(context, fused=False)
+    return TRPO(network, context.options, num_envs=context.config.env.num_envs, **context.for_learner())
 
 
 SPEC = AlgorithmSpec(
