@@ -166,7 +166,14 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
     assert not config.network.normalize_obs
 
 
-ON_POLICY = {"ppo": 20, "ppo-pendulum": 640, "recurrent": 20, "trpo": 41, "ppo-native": 16}
+ON_POLICY = {
+    "ppo": 20,
+    "ppo-pendulum": 640,
+    "recurrent": 20,
+    "trpo": 41,
+    "ppo-native": 256,
+    "ppo-native-large": 16,
+}
 """Contests of the PPO family, and the gradient steps of one rollout of each."""
 
 
@@ -181,7 +188,7 @@ def test_our_config_has_every_number_of_the_on_policy_job(name: str) -> None:
     config = load_config(experiment(job, 8_192, 3))
     options, network = config.algo_kwargs, config.network
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
-    assert config.env.vectorization == ("native" if name == "ppo-native" else "sync")
+    assert config.env.vectorization == ("native" if name.startswith("ppo-native") else "sync")
     assert (config.seed, config.total_timesteps, config.threads) == (3, 8_192, 1)
     shared = {"n_steps", "batch_size", "learning_rate", "adam_eps", "max_grad_norm", "gamma", "gae_lambda"}
     own = {"target_kl", "cg_max_steps", "cg_damping"}
@@ -238,9 +245,13 @@ def test_ours_makes_the_updates_of_every_on_policy_job(tmp_path: Path) -> None:
     results = json.loads((out / "results.json").read_text())["sections"]
     assert results.keys() == ON_POLICY.keys()
     made = {name: (section["ours"]["steps"], section["ours"]["updates"]) for name, section in results.items()}
-    steps, updates = made.pop("ppo-native")  # a reset is no step there, so a turn has one rollout more
-    assert 6 * 16_384 <= steps < updates // 16 * 4_096
-    assert updates == 6 * 5 * 16
+    for name in (
+        "ppo-native",
+        "ppo-native-large",
+    ):  # a reset is no step there, so a turn has one rollout more
+        steps, updates = made.pop(name)
+        assert 6 * 16_384 <= steps < updates // ON_POLICY[name] * 4_096
+        assert updates == 6 * 5 * ON_POLICY[name]
     steps, updates = made.pop("trpo")  # the policy's step is not always made
     assert steps == 6 * 2_048
     assert 6 * 2 * 40 <= updates <= 6 * 2 * 41
@@ -270,7 +281,7 @@ def test_environments_that_spend_steps_on_resets_may_differ_more(tmp_path: Path)
     context = Context(tmp_path, tmp_path, tmp_path, 1, 1, True, Report(tmp_path, 0.0))
     for updates, failures in ((16, 0), (16.7, 0), (17.1, 1)):
         times = Times([1.0], [1.0], 4_096_000, int(1_000 * updates))
-        _check_updates(context, "ppo-native, ours", jobs.PPO_NATIVE, times)
+        _check_updates(context, "ppo-native, ours", jobs.PPO_NATIVE_LARGE, times)
         assert len(context.report.failures) == failures
 
 

@@ -229,19 +229,21 @@ def test_every_pass_makes_its_steps_and_they_are_counted() -> None:
 def test_passes_stop_before_a_step_that_would_go_on_from_too_far() -> None:
     learner = make_learner(n_epochs=10, batch_size=None, learning_rate=0.1, target_kl=0.01)
     (rollout,) = collect(learner)
-    start, moved = parameters_of(learner), []
-    step = learner.optimizer.apply
+    start, begun = parameters_of(learner), []
+    epoch = learner._epoch
 
-    def noted(loss: torch.Tensor) -> torch.Tensor:
-        moved.append(parameters_of(learner))
-        norm: torch.Tensor = step(loss)
-        return norm
+    def noted(*given: Any) -> Any:
+        begun.append(parameters_of(learner))
+        return epoch(*given)
 
-    learner.optimizer.apply = noted
+    learner._epoch = noted
     result = learner.update(rollout)
     assert 1 <= result.gradient_steps < 10
-    assert result.gradient_steps == len(moved) == learner.updates
-    assert torch.equal(moved[0], start)
+    # Each epoch is one step, but for the last, which looked and did not move.
+    assert result.gradient_steps == learner.updates == len(begun) - 1 == result.metrics["epochs"] - 1
+    assert torch.equal(begun[0], start)
+    assert torch.equal(begun[-1], parameters_of(learner))
+    assert not torch.equal(begun[-2], begun[-1])
     found = learner.samples(rollout, rollout.reward)
     log_ratio = found.log_prob - make_ratio_base(learner, rollout, start)
     assert float((log_ratio.exp() - 1 - log_ratio).mean()) > 0.015, (
@@ -262,16 +264,16 @@ def test_recomputed_advantages_are_those_of_the_weights_as_they_are(monkeypatch:
     learner = make_learner(n_epochs=3, batch_size=None, recompute_advantages=True, learning_rate=0.05)
     (rollout,) = collect(learner)
     seen: list[torch.Tensor] = []
-    step = learner._step
+    epoch = learner._epoch
 
-    def noted(of: Samples, rows: torch.Tensor) -> Any:
+    def noted(of: Samples, order: torch.Tensor) -> Any:
         fresh = learner.samples(rollout, rollout.reward)
         torch.testing.assert_close(of.advantage, fresh.advantage)
         torch.testing.assert_close(of.target, fresh.target)
         seen.append(of.target.clone())
-        return step(of, rows)
+        return epoch(of, order)
 
-    monkeypatch.setattr(learner, "_step", noted)
+    monkeypatch.setattr(learner, "_epoch", noted)
     learner.update(rollout)
     assert len(seen) == 3
     assert not torch.allclose(seen[0], seen[1])

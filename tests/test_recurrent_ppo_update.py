@@ -11,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.on_policy import BOX, collect, make_learner, parameters_of
-from rl_training.algorithms.recurrent_ppo import Sequences, cut, portions
+from rl_training.algorithms import recurrent_ppo as module
+from rl_training.algorithms.on_policy import Samples
+from rl_training.algorithms.recurrent_ppo import RecurrentPPO, Sequences, Steps, cut, portions
 from rl_training.data.rollout_buffer import Rollout
 from rl_training.data.transitions import Transitions, carry_on
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "lstm": {},
+    "compiled": {"core_size": 8},
+    "compiled layers": {"core_size": 16, "core_layers": 2},
     "gru": {"core": "gru"},
     "two layers": {"core_layers": 2},
     "shared": {"shared_trunk": True},
@@ -126,14 +130,22 @@ def test_values_behind_an_end_are_those_of_the_memory_that_was_not_reset(name: s
     assert found.target.numpy() == pytest.approx(expected.ravel(), abs=1e-5)
 
 
-def test_padding_has_no_part_in_loss_or_gradient() -> None:
+def loss_of(learner: RecurrentPPO, rollout: Rollout, some: Sequences, samples: Samples) -> torch.Tensor:
+    steps = Steps.of(some)
+    out, value = learner._walk(rollout, some, steps, rollout.obs[steps.row, steps.env])
+    rows = torch.from_numpy(steps.row * rollout.valid.shape[1] + steps.env)
+    return learner._loss(out, value, samples.take(rows))[0]
+
+
+def test_packing_has_no_part_in_loss_or_gradient() -> None:
     learner = make()
     (rollout,) = collect(learner, ends=0.5)
     sequences = cut(rollout, None)
+    assert len(set(sequences.length.tolist())) > 1
     samples = learner._samples_of(rollout, sequences, rollout.reward)
-    loss, _ = learner._loss(rollout, sequences, samples)
+    loss = loss_of(learner, rollout, sequences, samples)
     gradient = torch.autograd.grad(loss, list(learner.network.parameters()))
-    # One sequence at a time there is no padding; the loss of all is the mean over their steps.
+    # The loss of all is the mean over the steps of one sequence at a time.
     advantage = (samples.advantage - samples.advantage.mean()) / (samples.advantage.std() + 1e-8)
     samples.advantage = advantage
     object.__setattr__(learner.config, "normalize_advantage", False)
@@ -141,7 +153,7 @@ def test_padding_has_no_part_in_loss_or_gradient() -> None:
     total = int(sequences.length.sum())
     for i in range(len(sequences.env)):
         one = Sequences(sequences.env[[i]], sequences.start[[i]], sequences.length[[i]])
-        part, _ = learner._loss(rollout, one, samples)
+        part = loss_of(learner, rollout, one, samples)
         share = int(sequences.length[i]) / total
         for mine, found in zip(
             alone, torch.autograd.grad(part, list(learner.network.parameters())), strict=True
@@ -149,6 +161,36 @@ def test_padding_has_no_part_in_loss_or_gradient() -> None:
             mine += share * found
     for whole, summed in zip(gradient, alone, strict=True):
         torch.testing.assert_close(whole, summed, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "masked", "box", "target_kl"])
+def test_whole_updates_are_the_same_with_and_without_compiled_code(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for compiled in (True, False):
+        if not compiled:
+            monkeypatch.setattr(module, "compiled_surrogate", lambda *_: None)
+            monkeypatch.setattr("rl_training.models.recurrent.body.is_compiled", lambda *_: False)
+        options = {"target_kl": 1e-3} if kind == "target_kl" else {"ent_coef": 0.01, "target_kl": None}
+        learner = make(
+            "box" if kind == "box" else "lstm",
+            core_size=8,
+            n_epochs=4,
+            batch_size=12,
+            learning_rate=3e-3,
+            **options,
+        )
+        assert (learner._surrogate is not None) == compiled
+        for rollout in collect(learner, 2, ends=0.3, masked=kind == "masked"):
+            result = learner.update(rollout)
+        if kind == "target_kl":
+            assert result.metrics["epochs"] < 4
+        results.append(
+            (parameters_of(learner), {name: float(value) for name, value in result.metrics.items()})
+        )
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-3, atol=1e-5)
+    assert results[0][1] == pytest.approx(results[1][1], rel=1e-2, abs=1e-4)
 
 
 def test_minibatches_of_whole_sequences_are_counted() -> None:

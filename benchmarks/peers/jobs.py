@@ -147,7 +147,8 @@ TRPO = OnPolicyJob(
     gamma=0.99,
     gae_lambda=0.98,
 )
-PPO_NATIVE = OnPolicyJob(num_envs=256, native=True, n_steps=16, batch_size=1_024, n_epochs=4)
+PPO_NATIVE = OnPolicyJob(num_envs=256, native=True, n_steps=16, batch_size=64, n_epochs=4)
+PPO_NATIVE_LARGE = replace(PPO_NATIVE, batch_size=1_024)  # as ppo/cartpole_fast has them
 
 CONTESTS = {
     "A": Contest(
@@ -185,8 +186,15 @@ CONTESTS = {
         2_048,
     ),
     "ppo-native": Contest(
-        "PPO, CartPole-v1, 256 environments of 16 steps, 4 epochs of batches of 1,024; ours native",
+        "PPO, CartPole-v1, 256 environments of 16 steps, 4 epochs of batches of 64; ours native",
         PPO_NATIVE,
+        ("ours", "sb3"),
+        16_384,
+        8_192,
+    ),
+    "ppo-native-large": Contest(
+        "PPO, CartPole-v1, 256 environments of 16 steps, 4 epochs of batches of 1,024; ours native",
+        PPO_NATIVE_LARGE,
         ("ours", "sb3"),
         16_384,
         8_192,

@@ -73,9 +73,9 @@ def scaling(context: Context) -> Section:
 
 def ppo_scaling(context: Context) -> Section:
     """More environments at the same size of a rollout, so at fewer steps of each, ours only."""
-    job = jobs.PPO_NATIVE
+    job = jobs.PPO_NATIVE_LARGE
     each = {n: replace(job, num_envs=n, n_steps=job.rollout // n) for n in jobs.SCALING_ENVS}
-    title = f"Environments, ours, native: PPO as ppo-native, rollouts of {job.rollout:,} steps of all environments"
+    title = f"Environments, ours, native: PPO as ppo-native-large, rollouts of {job.rollout:,} steps of all of them"
     return _scaling(context, "ppo-scaling", title, each, jobs.PPO_SCALING_TURN, jobs.PPO_SCALING_WARM_UP)
 
 

@@ -17,6 +17,7 @@ RESTORED_DIFFERENTLY = {
     ".algorithm.fractions": "drawn before every use, or constant",
     ".grad": "written before every use",
     "._compiled": "addresses of the learner's vectors, and room to work in",
+    ".algorithm._surrogate": "the same",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
     ".metrics._kept": "folded into the sums by a save",
     # Of a rollout's block only the rows written so far are kept; the others are written before they are read.

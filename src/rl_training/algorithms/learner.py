@@ -18,7 +18,7 @@ from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.data.transitions import Carry
-from rl_training.models.modes import has_modes
+from rl_training.models.modes import has_modes, has_to_be_switched
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.spaces import Array
 
@@ -65,10 +65,10 @@ class Learner(ABC, Generic[Config, B]):
         draws from torch's global generator comes from a stream of the learner's own, which is part of the state.
         """
         self.networks[name] = network.to(self.device).eval()
-        if has_modes(network):
+        if has_modes(network) and self._torch_stream is None:
+            self._torch_stream = TorchStream()
+        if has_to_be_switched(network):
             self._moded.add(network)
-            if self._torch_stream is None:
-                self._torch_stream = TorchStream()
         found = [m for m in network.modules() if isinstance(m, RunningNormalizer)]
         self._normalizers = list(dict.fromkeys([*self._normalizers, *found]))  # networks may share one
         return network

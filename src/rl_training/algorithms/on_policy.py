@@ -48,6 +48,17 @@ class Samples:
         )
 
 
+@dataclasses.dataclass(slots=True)
+class Epoch:
+    """One pass over a rollout; it ended early if it looked at a minibatch without a step."""
+
+    sums: dict[
+        str, torch.Tensor
+    ]  # of metrics, over the minibatches looked at; some only where a step was made
+    looked: int
+    steps: int
+
+
 class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
     """A policy and a value, normalisers of observations and rewards, and samples made of rollouts.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,11 @@ def polyak(target: torch.Tensor, online: torch.Tensor, tau: float) -> None:
         target.lerp_(online, tau)
 
 
+def not_finite(loss: float, norm: float) -> NonFiniteError:
+    """Return the error of a step that was not made."""
+    return NonFiniteError(f"loss is {loss:g} and its gradient's norm {norm:g}; the update was not applied")
+
+
 class FlatAdam:
     """Adam with clipping by global norm, on all trainable parameters of a module at once.
 
@@ -68,10 +73,18 @@ class FlatAdam:
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
+        return self.step_through([loss], None, loss.detach())
+
+    def step_through(
+        self, outputs: Sequence[torch.Tensor], slopes: Sequence[torch.Tensor] | None, loss: torch.Tensor
+    ) -> torch.Tensor:
+        """Descend once along the gradient of a loss whose slopes by ``outputs`` of the module are known."""
         # A user's network may have parameters that have no part in this loss: their gradient is zero.
-        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            outputs, self._parameters, slopes, allow_unused=True, materialize_grads=True
+        )
         torch.cat([grad.reshape(-1) for grad in grads], out=self.grad)
-        return self.apply(loss.detach())
+        return self.apply(loss)
 
     def apply(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along ``grad``; return its norm before clipping.
@@ -81,9 +94,7 @@ class FlatAdam:
         norm: torch.Tensor = torch.linalg.vector_norm(self.grad)
         loss_value, norm_value = float(loss), float(norm)
         if not math.isfinite(loss_value + norm_value):
-            raise NonFiniteError(
-                f"loss is {loss_value:g} and its gradient's norm {norm_value:g}; the update was not applied"
-            )
+            raise not_finite(loss_value, norm_value)
         if self.max_grad_norm is not None and norm_value > self.max_grad_norm:
             self.grad.mul_(self.max_grad_norm / (norm_value + 1e-6))
         self._step += 1

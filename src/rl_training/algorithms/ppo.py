@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import torch
 
-from rl_training.algorithms.compiled_ppo import compiled_gradient
+from rl_training.algorithms.compiled_ppo import compiled_ppo
 from rl_training.algorithms.declared.ppo import ClippedConfig, PPOConfig
-from rl_training.algorithms.on_policy import OnPolicyLearner, Samples, explained_variance
+from rl_training.algorithms.on_policy import Epoch, OnPolicyLearner, Samples, explained_variance
 from rl_training.algorithms.protocol import Means, UpdateResult
 from rl_training.algorithms.schedules import linear
 from rl_training.data.rollout_buffer import Rollout
@@ -101,7 +101,7 @@ class PPO(OnPolicyLearner[PPOConfig, MLPActorCritic]):
     def __init__(self, network: MLPActorCritic, config: PPOConfig, **options: Any) -> None:
         super().__init__(network, config, **options)
         self.optimizer = self.optimizers["all"] = self.adam(network)
-        self._compiled = compiled_gradient(network, self.optimizer.flat, self.optimizer.grad, config)
+        self._compiled = compiled_ppo(network, self.optimizer, config)
         self.clip_range = config.clip_range
         self._made()
 
@@ -121,27 +121,28 @@ class PPO(OnPolicyLearner[PPOConfig, MLPActorCritic]):
         reward = self.scaled_rewards(batch)
         samples = self.samples(batch, reward)
 
-        def epoch(number: int) -> Iterator[Metrics]:
+        def epoch(number: int) -> Epoch:
             if number and self.config.recompute_advantages:
                 again = self.samples(batch, reward)
                 samples.advantage, samples.target = again.advantage, again.target
-            order = torch.from_numpy(self._rng.permutation(len(samples.value)))
-            return (self._step(samples, rows) for rows in minibatches(order, self.config.batch_size))
+            return self._epoch(samples, torch.from_numpy(self._rng.permutation(len(samples.value))))
 
         result = pass_over(self, epoch, explained_variance(samples.value, samples.target))
         self.note_observations(batch)
         return result
 
-    def _step(self, samples: Samples, rows: torch.Tensor) -> Metrics:
+    def _epoch(self, samples: Samples, order: torch.Tensor) -> Epoch:
+        size = min(self.config.batch_size or len(order), len(order))
+        if self._compiled is not None and size <= self._compiled.max_rows:
+            return self._compiled.epoch(samples, order, size, self.clip_range)
+        return add_up(self._step(samples.take(rows.to(self.device))) for rows in minibatches(order, size))
+
+    def _step(self, samples: Samples) -> Metrics:
         """Make one gradient step, unless the policy has moved too far already: then there is no ``grad_norm``."""
-        compiled = self._compiled if self._compiled and len(rows) <= self._compiled.max_rows else None
-        if compiled is not None:
-            loss, metrics = compiled(samples, rows, self.clip_range)
-        else:
-            loss, metrics = self._loss(samples.take(rows.to(self.device)))
+        loss, metrics = self._loss(samples)
         if too_far(self.config, metrics):
             return metrics
-        norm = self.optimizer.step(loss) if compiled is None else self.optimizer.apply(loss)
+        norm = self.optimizer.step(loss)
         return {**metrics, "loss": loss.detach(), "grad_norm": norm}
 
     def _loss(self, samples: Samples) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -152,24 +153,35 @@ class PPO(OnPolicyLearner[PPOConfig, MLPActorCritic]):
         )
 
 
-def pass_over(
-    learner: OnPolicyLearner[Any, Any], epoch: Callable[[int], Iterator[Metrics]], explained: torch.Tensor
-) -> UpdateResult:
-    """Make the gradient steps of all epochs, until one says by a missing ``grad_norm`` that it was not made."""
+def add_up(steps: Iterator[Metrics]) -> Epoch:
+    """Make gradient steps until one says by a missing ``grad_norm`` that it was not made."""
     found: dict[str, list[torch.Tensor]] = {}
-    steps, epochs, far = 0, 0, False
-    while epochs < learner.config.n_epochs and not far:
-        for metrics in epoch(epochs):
-            for name, metric in metrics.items():
-                found.setdefault(name, []).append(metric)
-            far = "grad_norm" not in metrics
-            if far:
-                break
-            steps += 1
-        epochs += 1
+    looked = 0
+    for metrics in steps:
+        looked += 1
+        for name, metric in metrics.items():
+            found.setdefault(name, []).append(metric)
+        if "grad_norm" not in metrics:
+            break
+    sums = {name: torch.stack(values).sum() for name, values in found.items()}
+    return Epoch(sums, looked, len(found.get("grad_norm", ())))
+
+
+def pass_over(
+    learner: OnPolicyLearner[Any, Any], epoch: Callable[[int], Epoch], explained: torch.Tensor
+) -> UpdateResult:
+    """Make the gradient steps of all epochs, or of those up to one that ended early."""
+    passes = [epoch(0)]
+    while len(passes) < learner.config.n_epochs and passes[-1].steps == passes[-1].looked:
+        passes.append(epoch(len(passes)))
+    steps, looked = sum(one.steps for one in passes), sum(one.looked for one in passes)
     learner.updates += steps
-    means = {name: torch.stack(values).mean() for name, values in found.items()}
-    extra = {"explained_variance": explained, "epochs": torch.tensor(float(epochs))}
+    means = {
+        name: torch.stack([one.sums[name] for one in passes if name in one.sums]).sum() / count
+        for name in sorted({name for one in passes for name in one.sums})
+        if (count := steps if name in ("loss", "grad_norm") else looked)
+    }
+    extra = {"explained_variance": explained, "epochs": torch.tensor(float(len(passes)))}
     if learner.network.log_std is not None:
         extra["std"] = learner.network.log_std.detach().exp().mean()
     return UpdateResult(Means({**means, **extra}), gradient_steps=steps)
@@ -190,7 +202,7 @@ def clip_range_at(config: ClippedConfig, total: int, env_steps: int) -> float:
 
 def too_far(config: ClippedConfig, metrics: Mapping[str, torch.Tensor]) -> bool:
     """Say whether the policy has moved further than it should in one update."""
-    return config.target_kl is not None and float(metrics["approx_kl"]) > 1.5 * config.target_kl
+    return config.kl_limit is not None and float(metrics["approx_kl"]) > config.kl_limit
 
 
 def leftover_warning(config: ClippedConfig, num_envs: int) -> dict[str, str]:

@@ -9,40 +9,61 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.algorithms.compiled_ppo import compiled_surrogate
 from rl_training.algorithms.declared.recurrent_ppo import RecurrentPPOConfig
-from rl_training.algorithms.on_policy import OnPolicyLearner, Samples, explained_variance
-from rl_training.algorithms.ppo import Metrics, clip_range_at, loss_options, pass_over, ppo_loss, too_far
+from rl_training.algorithms.on_policy import Epoch, OnPolicyLearner, Samples, explained_variance
+from rl_training.algorithms.ppo import (
+    Metrics,
+    add_up,
+    clip_range_at,
+    loss_options,
+    pass_over,
+    ppo_loss,
+    too_far,
+)
 from rl_training.algorithms.protocol import Decision, UpdateResult
 from rl_training.data.rollout_buffer import Rollout
 from rl_training.data.transitions import Carry
-from rl_training.models.recurrent.body import State
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.models.recurrent.mirror import actor_critic_mirror
+from rl_training.models.recurrent.packing import Packing
 from rl_training.spaces import Array
 
 
 @dataclasses.dataclass(slots=True)
 class Sequences:
-    """S pieces of episodes, none of which reaches beyond its episode or the rollout."""
+    """S pieces of episodes, the longest first, none of which reaches beyond its episode or the rollout."""
 
     env: Array  # [S]
     start: Array  # [S] the first row
     length: Array  # [S]
 
+    def __post_init__(self) -> None:
+        order = np.argsort(-self.length, kind="stable")
+        self.env, self.start, self.length = self.env[order], self.start[order], self.length[order]
+
     def take(self, which: Array) -> Sequences:
         """Return some of them."""
         return Sequences(self.env[which], self.start[which], self.length[which])
 
-    def rows(self, extra: int = 0) -> Array:
-        """Return the rows [L, S] of their steps, beyond the end of a piece its last one; L is the longest's length."""
-        time = np.arange(int(self.length.max()) + extra)[:, None]
-        found: Array = self.start + np.minimum(time, self.length - 1)
-        return found
 
-    def inside(self) -> Array:
-        """Return which steps [L, S] are steps of the piece."""
-        within: Array = np.arange(int(self.length.max()))[:, None] < self.length
-        return within
+@dataclasses.dataclass(slots=True)
+class Steps:
+    """Steps [R] of sequences, packed, and where each of them is found in a rollout."""
+
+    packing: Packing
+    row: Array  # [R]
+    before: Array  # [R] the row of the step before; means nothing for the first of a sequence
+    env: Array  # [R]
+
+    @classmethod
+    def of(cls, some: Sequences, extra: int = 0) -> Steps:
+        """Pack sequences, with ``extra`` steps behind, for which the last row stands in."""
+        packing = Packing(some.length + extra)
+        time, which = np.nonzero(packing.inside)
+        start = some.start[which]
+        row = start + np.minimum(time, some.length[which] - 1)
+        return cls(packing, row, start + time - 1, some.env[which])
 
 
 def cut(rollout: Rollout, longest: int | None) -> Sequences:
@@ -91,6 +112,7 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
         self.optimizer = self.optimizers["all"] = self.adam(network)
         self.clip_range = config.clip_range
         self._recurrent = actor_critic_mirror(network)
+        self._surrogate = compiled_surrogate(self.head, self.device, config)
         self._initial = {name: tensor[0].cpu().numpy() for name, tensor in network.initial_state().items()}
         self._made()
 
@@ -133,13 +155,13 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
         samples = self._samples_of(batch, sequences, reward)
         valid = self._tensor(batch.valid.ravel())
 
-        def epoch(number: int) -> Iterator[Metrics]:
+        def epoch(number: int) -> Epoch:
             if number and c.recompute_advantages:
                 again = self._samples_of(batch, sequences, reward)
                 samples.advantage, samples.target = again.advantage, again.target
             order = self._rng.permutation(len(sequences.env))
             some = portions(order, sequences.length, c.batch_size)
-            return (self._step(batch, sequences.take(which), samples) for which in some)
+            return add_up(self._step(batch, sequences.take(which), samples) for which in some)
 
         result = pass_over(self, epoch, explained_variance(samples.value[valid], samples.target[valid]))
         self.note_observations(batch)
@@ -147,56 +169,64 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
 
     def _step(self, rollout: Rollout, some: Sequences, samples: Samples) -> Metrics:
         """Make one gradient step, unless the policy has moved too far already: then there is no ``grad_norm``."""
-        loss, metrics = self._loss(rollout, some, samples)
+        steps = Steps.of(some)
+        with self.learning(self.network):
+            out, value = self._walk(rollout, some, steps, rollout.obs[steps.row, steps.env])
+        rows = self._tensor(steps.row * rollout.valid.shape[1] + steps.env)
+        outputs, slopes = [out, value], None
+        if self._surrogate is not None:
+            std = self.network.log_std
+            outputs = outputs if std is None else [*outputs, std]
+            loss, metrics, slopes = self._surrogate(outputs, samples, rows, self.clip_range)
+        else:
+            loss, metrics = self._loss(out, value, samples.take(rows))
+            outputs = [loss]
         if too_far(self.config, metrics):
             return metrics
-        norm = self.optimizer.step(loss)
+        norm = self.optimizer.step_through(outputs, slopes, loss.detach())
         return {**metrics, "loss": loss.detach(), "grad_norm": norm}
 
     def _loss(
-        self, rollout: Rollout, some: Sequences, samples: Samples
+        self, out: torch.Tensor, value: torch.Tensor, taken: Samples
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        rows, inside = some.rows(), some.inside()
-        with self.learning(self.network):
-            out, value, _ = self._walk(rollout, some, rows, rollout.obs[rows, some.env])
-        kept = self._tensor(inside.ravel())
-        taken = samples.take(self._tensor((rows * rollout.valid.shape[1] + some.env)[inside]))
-        chances = self.head.distribution(out.flatten(0, 1)[kept], self.network.log_std, taken.mask)
-        options = loss_options(self.config, self.clip_range)
-        return ppo_loss(chances, value.flatten()[kept], taken, **options)
+        chances = self.head.distribution(out, self.network.log_std, taken.mask)
+        return ppo_loss(chances, value, taken, **loss_options(self.config, self.clip_range))
 
     def _walk(
-        self, rollout: Rollout, some: Sequences, rows: Array, obs: Array
-    ) -> tuple[torch.Tensor, torch.Tensor, State]:
-        """Walk through sequences of observations [L, S, *obs] in one call, from the memory before each."""
+        self, rollout: Rollout, some: Sequences, steps: Steps, obs: Array
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Walk through observations [R, *obs] of sequences in one call, from the memory before each."""
         assert rollout.carry is not None
         state = {name: self._tensor(array[some.start, some.env]) for name, array in rollout.carry.items()}
-        between: dict[str, torch.Tensor | None] = {}
+        begun, past = len(some.start), {}
+        before = steps.before[begun:], steps.env[begun:]
         if "action" in state:
-            between["actions"] = self._tensor(rollout.action[rows[:-1], some.env])
+            past["action"] = torch.cat((state["action"], self._tensor(rollout.action[before]) + 1))
         if "reward" in state:
-            between["rewards"] = self._tensor(rollout.reward[rows[:-1], some.env])
-        return self.network.sequence(self._tensor(obs), state, **between)
+            past["reward"] = torch.cat((state["reward"], self._tensor(rollout.reward[before])))
+        return self.network.packed(self._tensor(obs), state, steps.packing, past)
 
     def _samples_of(self, rollout: Rollout, sequences: Sequences, reward: Array) -> Samples:
         """Return the steps of a rollout with what they were worth by the weights as they are now."""
-        steps, rows, inside = rollout.reward.shape, sequences.rows(1), sequences.inside()
-        obs = rollout.obs[rows, sequences.env]
+        shape, steps = rollout.reward.shape, Steps.of(sequences, 1)
+        obs = rollout.obs[steps.row, steps.env]
         # Behind the last step of a piece comes what it led to, if no later row has that: seen with the memory of then.
-        last = sequences.start + sequences.length - 1
-        after = rollout.after[last, sequences.env]
-        which = np.flatnonzero(after >= 0)
-        obs[sequences.length[which], which] = rollout.extra_obs[after[which]]
+        ends = steps.packing.last.numpy()
+        inside = np.ones(len(obs), np.bool_)
+        inside[ends] = False
+        after = rollout.after[steps.row[ends], steps.env[ends]]
+        led = after >= 0
+        obs[ends[led]] = rollout.extra_obs[after[led]]
         with torch.no_grad():
-            out, value, _ = self._walk(rollout, sequences, rows, obs)
+            out, value = self._walk(rollout, sequences, steps, obs)
             found = value.cpu().numpy()
-            values, extra = np.zeros(steps, np.float32), np.zeros(len(rollout.extra_obs), np.float32)
-            where = (rows[:-1] * steps[1] + sequences.env)[inside]
-            values.ravel()[where] = found[:-1][inside]
-            extra[after[which]] = found[sequences.length[which], which]
+            values, extra = np.zeros(shape, np.float32), np.zeros(len(rollout.extra_obs), np.float32)
+            where = (steps.row * shape[1] + steps.env)[inside]
+            values.ravel()[where] = found[inside]
+            extra[after[led]] = found[ends[led]]
             gained, target = self.worth(rollout, reward, values, extra)
             outputs = torch.zeros(values.size, out.shape[-1], device=self.device)
-            outputs[self._tensor(where)] = out[:-1][self._tensor(inside)]
+            outputs[self._tensor(where)] = out[self._tensor(inside)]
             action = self._tensor(rollout.action.reshape(values.size, *rollout.action.shape[2:]))
             mask = None if rollout.mask is None else self._tensor(rollout.mask.reshape(values.size, -1))
             log_prob = self.head.distribution(outputs, self.network.log_std, mask).log_prob(action)

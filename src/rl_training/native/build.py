@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("kernels.so")
-GRADIENTS = ("dqn_gradient", "ppo_gradient")
+KERNELS = ("dqn_gradient", "lstm", "ppo_gradient")
 """What is compiled once for each kind of processor, with a name for each."""
 # Not -ffast-math: it would make the whole process flush denormal numbers from the moment the library is loaded.
 FLAGS = (
@@ -51,10 +51,10 @@ def compile_library(library: Path = LIBRARY) -> None:
             _compiled(
                 folder / f"{name}.c",
                 Path(temporary, f"{name}_{kind}"),
-                [*options, f"-D{name.upper()}={name}_{kind}"],
+                [*options, f"-DKIND={kind}"],
             )
             for kind, options in kinds.items()
-            for name in GRADIENTS
+            for name in KERNELS
         ]
         objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
         linked = Path(temporary, library.name)

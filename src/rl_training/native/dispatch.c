@@ -1,6 +1,7 @@
 /* Chooses what was compiled for this processor, and says of which sources. */
 
 #include "dqn_gradient.h"
+#include "lstm.h"
 #include "ppo_gradient.h"
 
 #ifdef HAS_AVX2
@@ -13,8 +14,24 @@
 
 int64_t dqn_gradient(const Network *net, const Batch *batch, float *facts) { CHOOSE(dqn_gradient, net, batch, facts); }
 
+void lstm_forward(const Lstm *of) { CHOOSE(lstm_forward, of); }
+
+void lstm_backward(const Lstm *of, const float *by_hiddens, float *by_hidden, float *by_cell) {
+    CHOOSE(lstm_backward, of, by_hiddens, by_hidden, by_cell);
+}
+
 int64_t ppo_gradient(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts) {
     CHOOSE(ppo_gradient, net, by, of, facts);
+}
+
+int64_t ppo_outputs(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions, const float *out,
+                    const float *value, float *grad, float *value_grad, float *log_std_grad, double *facts) {
+    CHOOSE(ppo_outputs, by, of, log_std, actions, out, value, grad, value_grad, log_std_grad, facts);
+}
+
+int64_t ppo_steps(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
+                  double kl_limit, double *facts, double *sums) {
+    CHOOSE(ppo_steps, net, by, of, adam, batch, kl_limit, facts, sums);
 }
 
 void advantages(int64_t steps, int64_t envs, const float *reward, const float *value, const float *following,

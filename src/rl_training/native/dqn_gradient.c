@@ -76,7 +76,7 @@ static void head(const Network *net, const Batch *batch, int64_t count, const fl
     }
 }
 
-int64_t DQN_GRADIENT(const Network *net, const Batch *batch, float *facts) {
+int64_t OF_KIND(dqn_gradient)(const Network *net, const Batch *batch, float *facts) {
     int64_t given = batch->count, outputs = net->sizes[net->layers], widths = 0;
     for (int64_t j = 0; j < given; j++) {
         int64_t action = batch->action.data[j * batch->action.stride];

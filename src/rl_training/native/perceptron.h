@@ -9,7 +9,8 @@
  * widths from the input to the output are in `sizes`; then, if they are normalised, scale [out], shift [out], ... of all
  * layers but the last. Samples lie side by side, in the last dimension: [width, count], count in whole eights.
  *
- * Included by every file that is compiled several times, for different processors; see native/dispatch.c.
+ * Included by every file that is compiled several times, for different processors, each time as another KIND; see
+ * native/dispatch.c.
  */
 
 #ifndef PERCEPTRON_H
@@ -17,6 +18,10 @@
 
 #include <stdint.h>
 #include <string.h>
+
+#define JOIN(name, kind) name##_##kind
+#define EXPANDED(name, kind) JOIN(name, kind)
+#define OF_KIND(name) EXPANDED(name, KIND)
 
 typedef struct {
     int64_t layers;       /* of weights */

@@ -1,4 +1,4 @@
-/* The gradient of PPO's loss through two small perceptrons, of a policy and of a value; see native/perceptron.h.
+/* PPO's gradient steps on two small perceptrons, of a policy and of a value; see native/perceptron.h.
  *
  * Compiled several times, for different processors, each time with another name; see native/dispatch.c.
  */
@@ -85,6 +85,76 @@ static double value_error(const Surrogate *by, double value, double before, doub
     return slope;
 }
 
+/* Write the gradient by the outputs of the policy, of which those of a sample lie `between` apart and the next sample's
+ * `next` further on. log_std is that of a Gaussian, or none. */
+static void by_outputs(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions, const float *out,
+                       int64_t next, int64_t between, float *grad, float *log_std_grad, Sums *sums) {
+    double mean = 0.0, factor = 1.0, share = 1.0 / (double)of->count;
+    if (by->normalize_advantage && of->count > 1) {
+        double squares = 0.0;
+        for (int64_t j = 0; j < of->count; j++) mean += of->advantage[of->rows[j]] * share;
+        for (int64_t j = 0; j < of->count; j++) {
+            double off = of->advantage[of->rows[j]] - mean;
+            squares += off * off;
+        }
+        factor = 1.0 / (sqrt(squares / (double)(of->count - 1)) + 1e-8);
+    }
+    double std_grad[actions];
+    memset(std_grad, 0, sizeof(std_grad));
+    for (int64_t j = 0; j < of->count; j++, out += next, grad += next) {
+        int64_t row = of->rows[j];
+        double advantage = (of->advantage[row] - mean) * factor, before = of->log_prob[row];
+        if (log_std)
+            gaussian(out, actions, between, by, log_std, (const float *)of->action + row * actions, before, advantage,
+                     share, grad, std_grad, sums);
+        else
+            categorical(out, actions, between, by, of->mask ? of->mask + row * actions : 0,
+                        ((const int64_t *)of->action)[row], before, advantage, share, grad, sums);
+    }
+    if (log_std)
+        for (int64_t a = 0; a < actions; a++) log_std_grad[a] = (float)std_grad[a];
+}
+
+static void by_values(const Surrogate *by, const Samples *of, const float *value, float *grad, Sums *sums) {
+    double share = by->vf_coef / (double)of->count;
+    for (int64_t j = 0; j < of->count; j++) {
+        int64_t row = of->rows[j];
+        grad[j] = (float)(share * value_error(by, value[j], of->value[row], of->target[row], sums));
+    }
+}
+
+/* Return the first row whose action does not exist, or -1. */
+static int64_t wrong_action(const Samples *of, int64_t actions) {
+    for (int64_t j = 0; j < of->count; j++) {
+        int64_t action = ((const int64_t *)of->action)[of->rows[j]];
+        if (action < 0 || action >= actions) return j;
+    }
+    return -1;
+}
+
+static void write_facts(const Surrogate *by, const Sums *sums, int64_t count, double *facts) {
+    double share = 1.0 / (double)count;
+    facts[1] = sums->policy * share;
+    facts[2] = sums->value * share;
+    facts[3] = sums->entropy * share;
+    facts[4] = sums->kl * share;
+    facts[5] = sums->clipped * share;
+    facts[0] = facts[1] - by->ent_coef * facts[3] + by->vf_coef * facts[2];
+}
+
+int64_t OF_KIND(ppo_outputs)(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions,
+                             const float *out, const float *value, float *grad, float *value_grad, float *log_std_grad,
+                             double *facts) {
+    int64_t wrong = log_std ? -1 : wrong_action(of, actions);
+    if (wrong >= 0) return wrong;
+    Sums sums = {0};
+    memset(grad, 0, sizeof(float) * actions * of->count); /* nothing is written for what is forbidden */
+    by_outputs(by, of, log_std, actions, out, actions, 1, grad, log_std_grad, &sums);
+    by_values(by, of, value, value_grad, &sums);
+    write_facts(by, &sums, of->count, facts);
+    return -1;
+}
+
 static void lay_out(const Samples *of, int64_t inputs, int64_t count, float *work) {
     for (int64_t i = 0; i < inputs; i++)
         for (int64_t j = 0; j < count; j++) work[i * count + j] = j < of->count ? of->x[of->rows[j] * inputs + i] : 0.0f;
@@ -96,62 +166,78 @@ static int64_t sum_of(const Perceptron *net) {
     return sum;
 }
 
-int64_t PPO_GRADIENT(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts) {
+int64_t OF_KIND(ppo_gradient)(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts) {
     Perceptron actor = {net->actor_layers, net->actor_sizes, net->layer_norm, net->tanh};
     Perceptron critic = {net->critic_layers, net->critic_sizes, net->layer_norm, net->tanh};
     int64_t given = of->count, count = (given + WIDE - 1) / WIDE * WIDE;
     int64_t inputs = actor.sizes[0], actions = actor.sizes[actor.layers];
     int64_t widths = sum_of(&actor) > sum_of(&critic) ? sum_of(&actor) : sum_of(&critic);
     int64_t layers = actor.layers > critic.layers ? actor.layers : critic.layers;
-    if (!net->gaussian)
-        for (int64_t j = 0; j < given; j++) {
-            int64_t action = ((const int64_t *)of->action)[of->rows[j]];
-            if (action < 0 || action >= actions) return j;
-        }
+    int64_t wrong = net->gaussian ? -1 : wrong_action(of, actions);
+    if (wrong >= 0) return wrong;
     float *grad = net->work, *values = grad + actions * count, *work = values + actions * count;
     float *packed = work + widths * count, *normals = packed + 2 * WIDE * (widths + count);
     float *scratch = normals + (widths + layers) * count;
-    double mean = 0.0, factor = 1.0, share = 1.0 / (double)given;
-    if (by->normalize_advantage && given > 1) {
-        double squares = 0.0;
-        for (int64_t j = 0; j < given; j++) mean += of->advantage[of->rows[j]] * share;
-        for (int64_t j = 0; j < given; j++) {
-            double off = of->advantage[of->rows[j]] - mean;
-            squares += off * off;
-        }
-        factor = 1.0 / (sqrt(squares / (double)(given - 1)) + 1e-8);
-    }
     Sums sums = {0};
-    double std_grad[actions];
-    memset(std_grad, 0, sizeof(std_grad));
     lay_out(of, inputs, count, work);
     const float *out = forward(&actor, net->actor, count, work, packed, normals);
     memset(grad, 0, sizeof(float) * actions * count);
-    for (int64_t j = 0; j < given; j++) {
-        int64_t row = of->rows[j];
-        double advantage = (of->advantage[row] - mean) * factor;
-        if (net->gaussian)
-            gaussian(out + j, actions, count, by, net->log_std, (const float *)of->action + row * actions,
-                     of->log_prob[row], advantage, share, grad + j, std_grad, &sums);
-        else
-            categorical(out + j, actions, count, by, of->mask ? of->mask + row * actions : 0,
-                        ((const int64_t *)of->action)[row], of->log_prob[row], advantage, share, grad + j, &sums);
-    }
+    by_outputs(by, of, net->gaussian ? net->log_std : 0, actions, out, 1, count, grad, net->log_std_grad, &sums);
     backward(&actor, net->actor, net->actor_grad, work, count, grad, scratch, packed, normals);
-    if (net->gaussian)
-        for (int64_t a = 0; a < actions; a++) net->log_std_grad[a] = (float)std_grad[a];
     out = forward(&critic, net->critic, count, work, packed, normals);
     memset(values, 0, sizeof(float) * count);
-    for (int64_t j = 0; j < given; j++) {
-        int64_t row = of->rows[j];
-        values[j] = (float)(by->vf_coef * share * value_error(by, out[j], of->value[row], of->target[row], &sums));
-    }
+    by_values(by, of, out, values, &sums);
     backward(&critic, net->critic, net->critic_grad, work, count, values, scratch, packed, normals);
-    facts[1] = sums.policy * share;
-    facts[2] = sums.value * share;
-    facts[3] = sums.entropy * share;
-    facts[4] = sums.kl * share;
-    facts[5] = sums.clipped * share;
-    facts[0] = facts[1] - by->ent_coef * facts[3] + by->vf_coef * facts[2];
+    write_facts(by, &sums, given, facts);
     return -1;
+}
+
+/* Return whether the step was made: not if loss or gradient are not finite. */
+static int adam_step(const Adam *adam, double loss, double *norm) {
+    double squares[WIDE] = {0}, sum = 0.0; /* side by side, so that one need not wait for the other */
+    int64_t whole = adam->parameters - adam->parameters % WIDE;
+    for (int64_t i = 0; i < whole; i += WIDE)
+        for (int k = 0; k < WIDE; k++) squares[k] += (double)adam->grad[i + k] * adam->grad[i + k];
+    for (int64_t i = whole; i < adam->parameters; i++) squares[i - whole] += (double)adam->grad[i] * adam->grad[i];
+    for (int k = 0; k < WIDE; k++) sum += squares[k];
+    *norm = sqrt(sum);
+    if (!isfinite(loss + *norm)) return 0;
+    double made = *adam->step += 1.0f;
+    float size = adam->lr / (1.0 - pow(adam->beta1, made)), root = sqrt(1.0 - pow(adam->beta2, made));
+    float scale = adam->max_grad_norm > 0.0 && *norm > adam->max_grad_norm ? adam->max_grad_norm / (*norm + 1e-6) : 1.0;
+    float first = 1.0 - adam->beta1, second = 1.0 - adam->beta2, keep = adam->beta2, eps = adam->eps;
+    float *restrict flat = adam->flat, *restrict mean = adam->exp_avg, *restrict square = adam->exp_avg_sq;
+    const float *restrict grad = adam->grad;
+    for (int64_t i = 0; i < adam->parameters; i++) {
+        float slope = grad[i] * scale;
+        mean[i] += first * (slope - mean[i]);
+        square[i] = keep * square[i] + second * slope * slope;
+        flat[i] -= size * mean[i] / (__builtin_sqrtf(square[i]) / root + eps);
+    }
+    return 1;
+}
+
+int64_t OF_KIND(ppo_steps)(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
+                           double kl_limit, double *facts, double *sums) {
+    const int64_t *order = of->rows;
+    int64_t total = of->count, steps = 0;
+    for (int64_t start = 0; start < total; start += of->count) {
+        int64_t left = total - start;
+        of->rows = order + start;
+        of->count = left < batch || left - batch == 1 ? left : batch;
+        int64_t wrong = OF_KIND(ppo_gradient)(net, by, of, facts);
+        if (wrong >= 0) return -2 - of->rows[wrong];
+        sums[7] += 1.0;
+        for (int i = 1; i < 6; i++) sums[i] += facts[i];
+        if (kl_limit > 0.0 && facts[4] > kl_limit) break;
+        double norm;
+        if (!adam_step(adam, facts[0], &norm)) {
+            sums[6] = norm;
+            return -1;
+        }
+        sums[0] += facts[0];
+        sums[6] += norm;
+        steps++;
+    }
+    return steps;
 }

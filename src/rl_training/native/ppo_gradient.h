@@ -31,12 +31,41 @@ typedef struct {
     const uint8_t *mask; /* [samples, outputs], or none */
 } Samples;
 
+/* Write the gradient by the outputs of a policy [count, actions] and by values [count], whatever made them, and the
+ * facts as ppo_gradient does. log_std [actions] is that of a Gaussian, or none; x is not looked at. */
+int64_t ppo_outputs(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions, const float *out,
+                    const float *value, float *grad, float *value_grad, float *log_std_grad, double *facts);
+int64_t ppo_outputs_plain(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions, const float *out,
+                          const float *value, float *grad, float *value_grad, float *log_std_grad, double *facts);
+int64_t ppo_outputs_avx2(const Surrogate *by, const Samples *of, const float *log_std, int64_t actions, const float *out,
+                         const float *value, float *grad, float *value_grad, float *log_std_grad, double *facts);
+
+/* Adam (Kingma & Ba 2015) with clipping by the norm of the whole gradient; vectors of `parameters` numbers each. */
+typedef struct {
+    int64_t parameters;
+    float *flat, *grad, *exp_avg, *exp_avg_sq, *step; /* step is one number, the steps made so far */
+    double lr, beta1, beta2, eps, max_grad_norm;      /* a max_grad_norm of 0 clips nothing */
+} Adam;
+
 /* Write the gradient of the mean loss, and loss, policy loss, value loss, entropy, approximate KL divergence and the
  * share of clipped ratios to facts [6]. Return -1, or the first row whose action does not exist; then nothing is
  * written. */
 int64_t ppo_gradient(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts);
 int64_t ppo_gradient_plain(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts);
 int64_t ppo_gradient_avx2(const ActorCritic *net, const Surrogate *by, const Samples *of, double *facts);
+
+/* Make a gradient step on each minibatch of `batch` rows: what is left over makes a smaller one, but a single row joins
+ * the one before it. Stop before a step at which the KL divergence is above kl_limit, if that is not 0, or loss or
+ * gradient are not finite. Add up in sums [8]: the facts of ppo_gradient and the gradient's norm of each minibatch, of
+ * which the loss and the norm only where the step was made, and how many minibatches were looked at. facts [6] are those
+ * of the last one. Return the number of steps made, -1 if something was not finite (then the norm is in sums[6]), or
+ * -2 - row for a row whose action does not exist. */
+int64_t ppo_steps(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
+                  double kl_limit, double *facts, double *sums);
+int64_t ppo_steps_plain(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
+                        double kl_limit, double *facts, double *sums);
+int64_t ppo_steps_avx2(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
+                       double kl_limit, double *facts, double *sums);
 
 /* Write generalised advantage estimates [steps, envs]: see data/rollout_buffer.py. */
 void advantages(int64_t steps, int64_t envs, const float *reward, const float *value, const float *following,

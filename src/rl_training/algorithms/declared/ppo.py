@@ -58,6 +58,11 @@ class ClippedConfig(OnPolicyConfig):
     recompute_advantages: bool = False
     """Compute values and advantages anew for every epoch."""
 
+    @property
+    def kl_limit(self) -> float | None:
+        """The divergence above which no further step of an update is made."""
+        return None if self.target_kl is None else 1.5 * self.target_kl
+
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a range without a form of clipping, and a form without a range."""
         super().check(experiment)

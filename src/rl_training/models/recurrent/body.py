@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from rl_training.models.mlp import ACTIVATIONS, MLP
 from rl_training.models.mlp_q_network import Features
+from rl_training.models.recurrent.compiled_lstm import is_compiled, walk
+from rl_training.models.recurrent.packing import Packing
 
 State = dict[str, torch.Tensor]
 """What is remembered of B episodes, each tensor with B rows; all zeros before an episode's first observation.
@@ -110,16 +114,44 @@ class RecurrentBody(nn.Module):
                 assert starts is not None
                 forgets = starts[begin][None, :, None]
                 memory = [torch.where(forgets, torch.zeros_like(part), part) for part in memory]
-            if isinstance(self.core, nn.LSTM):
-                out, (hidden, cell) = self.core(x[begin:end], (memory[0], memory[1]))
-                memory = [hidden, cell]
-            else:
-                out, hidden = self.core(x[begin:end], memory[0])
-                memory = [hidden]
+            lengths = np.full(obs.shape[1], end - begin)
+            out, memory = self._walk(x[begin:end].flatten(0, 1), Packing(lengths), memory)
             outputs.append(out)
-        out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        out = (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).view(*obs.shape[:2], -1)
         after = {**state, **dict(zip(("hidden", "cell"), (m.transpose(0, 1) for m in memory), strict=False))}
         return out, after
+
+    def features_packed(
+        self, obs: torch.Tensor, state: State, packing: Packing, past: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Return the features [R, core_size] of observations [R, *obs] of packed sequences.
+
+        ``state`` is the memory of the S sequences before them, and ``past`` says what was before every row where that
+        is an input: ``action`` [R], one more than it was or 0, and ``reward`` [R].
+        """
+        x = self._with_past(self.encoder(obs), past)
+        memory = [state[name].transpose(0, 1).contiguous() for name in ("hidden", "cell") if name in state]
+        return self._walk(x, packing, memory, remember=False)[0]
+
+    def _walk(
+        self, x: torch.Tensor, packing: Packing, memory: list[torch.Tensor], *, remember: bool = True
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return what the core gives for inputs [R, in], and the memory [layers, S, size] after them, if asked for."""
+        core = self.core
+        if is_compiled(core, len(packing.lengths)):
+            assert isinstance(core, nn.LSTM)
+            return walk(core, packing, x, memory, remember=remember)
+        before = (memory[0], memory[1]) if len(memory) > 1 else memory[0]
+        out, after = core(PackedSequence(x, packing.batch_sizes), before)
+        return out.data, list(after) if len(memory) > 1 else [after]
+
+    def _with_past(self, x: torch.Tensor, past: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        parts = [x]
+        if self.prev_action:
+            parts.append(nn.functional.one_hot(past["action"], self.num_actions + 1)[..., 1:].float())
+        if self.prev_reward:
+            parts.append(past["reward"][..., None])
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def _inputs(
         self,
@@ -131,13 +163,14 @@ class RecurrentBody(nn.Module):
     ) -> torch.Tensor:
         """Return what the core sees [T, B, inputs]."""
         steps, batch = obs.shape[:2]
-        parts = [self.encoder(obs.flatten(0, 1)).view(steps, batch, -1)]
+        past = {}
         if self.prev_action:
-            before = _shifted(state["action"], None if actions is None else actions + 1, steps, starts)
-            parts.append(nn.functional.one_hot(before, self.num_actions + 1)[..., 1:].float())
+            past["action"] = _shifted(
+                state["action"], None if actions is None else actions + 1, steps, starts
+            )
         if self.prev_reward:
-            parts.append(_shifted(state["reward"], rewards, steps, starts)[..., None])
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+            past["reward"] = _shifted(state["reward"], rewards, steps, starts)
+        return self._with_past(self.encoder(obs.flatten(0, 1)).view(steps, batch, -1), past)
 
 
 def _like(where: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

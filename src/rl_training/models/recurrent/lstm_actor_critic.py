@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from rl_training.models.distributions import ActionHead
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_actor_critic import orthogonal
 from rl_training.models.recurrent.body import RecurrentBody, State
+from rl_training.models.recurrent.packing import Packing
 
 CRITIC = "critic_"
 """What the names of the critic's own memory begin with."""
@@ -83,6 +84,16 @@ class LSTMActorCritic(nn.Module):
         steps = obs.shape[:2]
         out = self.actor(actor.flatten(0, 1)).view(*steps, -1)
         return out, self.critic(critic.flatten(0, 1)).view(steps), after
+
+    def packed(
+        self, obs: torch.Tensor, state: State, packing: Packing, past: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return outputs [R, head.size] and values [R] of packed sequences; see ``RecurrentBody.features_packed``."""
+        actor = self.body.features_packed(obs, _of_actor(state), packing, past)
+        critic = actor
+        if not self.shared:
+            critic = self.critic_body.features_packed(obs, _of_critic(state), packing, past)
+        return self.actor(actor), self.critic(critic)[:, 0]
 
     def forward(self, obs: torch.Tensor, state: State) -> tuple[torch.Tensor, torch.Tensor, State]:
         """Return outputs [B, head.size] and values [B] of observations [B, *obs], and the memory after them."""
