@@ -245,13 +245,11 @@ def test_ours_makes_the_updates_of_every_on_policy_job(tmp_path: Path) -> None:
     results = json.loads((out / "results.json").read_text())["sections"]
     assert results.keys() == ON_POLICY.keys()
     made = {name: (section["ours"]["steps"], section["ours"]["updates"]) for name, section in results.items()}
-    for name in (
-        "ppo-native",
-        "ppo-native-large",
-    ):  # a reset is no step there, so a turn has one rollout more
+    # A reset is no step there, so a turn has one rollout more, and a rollout may have fewer minibatches.
+    for name in ("ppo-native", "ppo-native-large"):
         steps, updates = made.pop(name)
-        assert 6 * 16_384 <= steps < updates // ON_POLICY[name] * 4_096
-        assert updates == 6 * 5 * ON_POLICY[name]
+        assert 6 * 16_384 <= steps < 6 * 5 * 4_096
+        assert 0.93 * 6 * 5 * ON_POLICY[name] <= updates <= 6 * 5 * ON_POLICY[name]
     steps, updates = made.pop("trpo")  # the policy's step is not always made
     assert steps == 6 * 2_048
     assert 6 * 2 * 40 <= updates <= 6 * 2 * 41

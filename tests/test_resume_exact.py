@@ -77,15 +77,15 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 # Kills
 
 
-def go_on(path: Path) -> None:
+def go_on(path: Path, **settings: Any) -> None:
     """Resume, or start where a kill came before there was a run."""
     if (path / "config.yaml").exists():
         resume(path)
     else:
-        start(path)
+        start(path, **settings)
 
 
-def go_on_until_call(path: Path, calls: int) -> None:
+def go_on_until_call(path: Path, calls: int, **settings: Any) -> None:
     """Go on, but die at the ``calls``-th operation on a checkpoint's files."""
     count = itertools.count(1)
 
@@ -106,19 +106,19 @@ def go_on_until_call(path: Path, calls: int) -> None:
     ):
         method = getattr(DiskStorage, name)
         setattr(DiskStorage, name, functools.partialmethod(functools.partial(_swap, deadly, method)))
-    go_on(path)
+    go_on(path, **settings)
 
 
 def _swap(wrapper: Callable[..., Any], method: Callable[..., Any], *args: Any) -> Any:
     return wrapper(method, *args)
 
 
-def one_more_session(folder: Path, path: Path, rng: random.Random, number: int) -> bool:
+def one_more_session(folder: Path, path: Path, rng: random.Random, number: int, **settings: Any) -> bool:
     """Let a child go on and kill it, at a random moment or inside a save; return whether the kill struck."""
     if number % 2:
-        child = Child(folder, functools.partial(go_on_until_call, path, rng.randint(1, 90)))
+        child = Child(folder, functools.partial(go_on_until_call, path, rng.randint(1, 90), **settings))
     else:
-        child = Child(folder, functools.partial(go_on, path))
+        child = Child(folder, functools.partial(go_on, path, **settings))
         time.sleep(rng.uniform(0.0, 0.4))
         child.send(signal.SIGKILL)
     code = child.wait()
@@ -126,14 +126,34 @@ def one_more_session(folder: Path, path: Path, rng: random.Random, number: int) 
     return code != 0
 
 
-def test_kills_at_random_moments_change_no_bit(tmp_path: Path, straight: dict[str, Any], slow: bool) -> None:
+# Rollouts of 96 steps, so that every checkpoint but one is in the middle of one.
+ON_POLICY = {"n_steps": 48, "batch_size": 32, "learning_rate_final": 1e-5, "normalize_reward": True}
+KILLED: dict[str, dict[str, Any]] = {
+    "dqn": {},
+    "ppo": {"algo": "ppo", "algo_kwargs": {**ON_POLICY, "clip_range_final": 0.1}},
+    "recurrent_ppo": {
+        "algo": "recurrent_ppo",
+        "algo_kwargs": {**ON_POLICY, "core_size": 8, "prev_action": True, "prev_reward": True},
+    },
+    "trpo": {"algo": "trpo", "algo_kwargs": {**ON_POLICY, "target_kl_final": 1e-3}},
+}
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_kills_at_random_moments_change_no_bit(tmp_path: Path, name: str, slow: bool) -> None:
+    torch.set_num_threads(1)
+    settings = KILLED[name]
+    if name != "dqn":
+        settings = {**settings, "network__normalize_obs": True}
+    start(tmp_path / "straight", **settings)
+    expected = outcome(tmp_path / "straight")
     rng = random.Random(0)
     wanted, kills = (1000 if slow else 25), 0
     for trial in itertools.count():
         path = tmp_path / f"run-{trial}"
-        while one_more_session(tmp_path, path, rng, kills):
+        while one_more_session(tmp_path, path, rng, kills, **settings):
             kills += 1
-        assert outcome(path) == straight
+        assert outcome(path) == expected
         shutil.rmtree(path)
         if kills >= wanted:
             return

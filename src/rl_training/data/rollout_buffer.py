@@ -234,12 +234,14 @@ class RolloutBuffer:
             or count > self.n_steps
         ):
             raise CheckpointError(f"replay: not a rollout of up to {self.n_steps} steps")
-        own = {**self._blocks(), **self._carry}
-        for name, array in {**given, **carry}.items():
-            expected = (count, *own[name].shape[1:])
-            if array.shape != expected or array.dtype != own[name].dtype:
+        # Not by name in one mapping: a memory may hold an action or a reward, too.
+        pairs = [(own, given[name], name) for name, own in self._blocks().items()]
+        pairs += [(own, carry[name], f"carry.{name}") for name, own in self._carry.items()]
+        for own, array, name in pairs:
+            expected = (count, *own.shape[1:])
+            if array.shape != expected or array.dtype != own.dtype:
                 raise CheckpointError(
-                    f"replay: {name} is {array.dtype}{array.shape}, not {own[name].dtype}{expected}"
+                    f"replay: {name} is {array.dtype}{array.shape}, not {own.dtype}{expected}"
                 )
         last_obs, begins = np.asarray(state["last_obs"]), np.asarray(state["begins"])
         if last_obs.shape != self._last_obs.shape or begins.shape != self._begins.shape:
@@ -251,8 +253,8 @@ class RolloutBuffer:
         mask = np.asarray(state["mask"]) if "mask" in state else None
         if mask is not None and (mask.dtype != bool or mask.shape[:2] != (count, self.num_envs)):
             raise CheckpointError(f"replay: masks are {mask.dtype}{mask.shape}, not bool of {count} steps")
-        for name, array in {**given, **carry}.items():
-            own[name][:count] = array
+        for own, array, _ in pairs:
+            own[:count] = array
         self._mask = None
         if mask is not None:
             self._mask = np.ones((self.n_steps, *mask.shape[1:]), np.bool_)
