@@ -322,6 +322,20 @@ def test_observations_are_normalised_by_the_rollouts_before() -> None:
         assert normalizer.var.numpy() == pytest.approx(everything.var(0))
 
 
+def test_rows_that_are_no_steps_have_no_part_in_the_statistics() -> None:
+    learner = make_learner(normalize_obs=True, normalize_reward=True, n_epochs=1, batch_size=None)
+    (rollout,) = collect(learner, scale=5.0)
+    rollout.valid = rollout.valid.copy()
+    rollout.valid[3, 0] = rollout.valid[7, 1] = False
+    rollout.obs[~rollout.valid] = 1e6
+    learner.update(rollout)
+    normalizer = learner.network.features.normalizer
+    steps = rollout.obs[rollout.valid].astype(np.float64)
+    assert int(normalizer.count) == len(steps) == rollout.valid.size - 2
+    assert normalizer.mean.numpy() == pytest.approx(steps.mean(0))
+    assert int(learner.reward_scale.count) == len(steps)
+
+
 def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
     learner = make_learner(normalize_reward=True, gamma=0.9)
     returns, seen = np.zeros(2), []

@@ -211,6 +211,13 @@ def test_a_memory_reaches_further_back_than_a_rollout() -> None:
     assert second.carry is not None
     assert (second.carry["hidden"][0] != 0).any()
     assert not second.starts.any()
+    # What is learned from are values of that memory, and not of an empty one.
+    found = learner._samples_of(second, cut(second, None), second.reward)
+    values, _ = walk(learner, second)
+    assert found.value.numpy() == pytest.approx(values.ravel(), abs=1e-5)
+    second.carry = {name: np.zeros_like(array) for name, array in second.carry.items()}
+    forgotten = learner._samples_of(second, cut(second, None), second.reward)
+    assert not np.allclose(forgotten.value.numpy(), values.ravel(), atol=1e-3)
 
 
 def recall(algo: str, **options: Any) -> float:

@@ -150,6 +150,17 @@ def test_a_step_that_nothing_makes_acceptable_leaves_every_bit_as_it_was(
     assert [p.data_ptr() for p in learner._policy] == places, "views of the parameters have to stay true"
 
 
+def test_the_divergence_that_is_allowed_falls_with_the_env_steps() -> None:
+    learner = make_learner("trpo", n_steps=32, target_kl=0.02, target_kl_final=0.001, total=6_400)
+    bound = {}
+    for steps in (0, 3_200, 6_400):
+        learner.advance(steps)
+        bound[steps] = learner.status()["target_kl"]
+    assert bound[0] == 0.02 > bound[3_200] > bound[6_400] >= 0.001
+    for rollout in collect(learner, 3):
+        assert 0.0 < float(learner.update(rollout).metrics["kl"]) < bound[6_400]
+
+
 def test_a_long_step_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner("trpo", n_steps=32)
     (rollout,) = collect(learner)
