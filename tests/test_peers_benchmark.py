@@ -332,7 +332,7 @@ def test_evaluation_plays_every_episode_once_and_always_the_same(monkeypatch: py
 
 
 @pytest.mark.usefixtures("peers_path")
-@pytest.mark.parametrize(("name", "config"), [("bar", "dqn/cartpole_quick"), ("ppo-bar", "ppo/cartpole")])
+@pytest.mark.parametrize(("name", "config"), [("bar", "dqn/cartpole_quick"), ("ppo-bar", "ppo/cartpole_quick")])
 def test_those_that_do_not_get_there_count_as_slower_than_all_others(
     name: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,7 +231,7 @@ class Race:
 
 RACES = {
     "bar": Race("DQN", "dqn/cartpole_quick", ZOO),
-    "ppo-bar": Race("PPO", "ppo/cartpole", replace(PPO, anneal=True)),
+    "ppo-bar": Race("PPO", "ppo/cartpole_quick", replace(PPO, anneal=True)),
 }
 BAR, BAR_EVERY, BAR_EPISODES = 475.0, 2_500, 20
 
