@@ -17,14 +17,17 @@ _ASSETS = Path(__file__).parent.parent / "assets"
 
 def packaged_configs() -> dict[str, Path]:
     """Return the configs that ship with the package, or with another one's algorithms, by name: ``dqn/cartpole``."""
-    own = {f"{path.parent.name}/{path.stem}": path for path in (_ASSETS / "configs").glob("*/*.yaml")}
     of_others = {
         f"{spec.name}/{path.stem}": path
         for spec in others().values()
         if spec.configs is not None
         for path in spec.configs.glob("*.yaml")
     }
-    return dict(sorted({**of_others, **own}.items()))
+    return dict(sorted({**of_others, **_own_configs()}.items()))
+
+
+def _own_configs() -> dict[str, Path]:
+    return {f"{path.parent.name}/{path.stem}": path for path in (_ASSETS / "configs").glob("*/*.yaml")}
 
 
 def packaged_suites() -> dict[str, Path]:
@@ -34,10 +37,12 @@ def packaged_suites() -> dict[str, Path]:
 
 def find_config(source: str | Path) -> Path:
     """Return the file that a path, a run folder or a packaged name means."""
-    known = packaged_configs()
+    own, name = _own_configs(), str(source)
+    # Those of other packages only if need be: looking for them imports their algorithms.
+    known = own if name.removesuffix(".yaml") in own else packaged_configs()
     of_run = Path(source, "config.yaml")
     with contextlib.suppress(OSError):
-        if str(source) not in known and of_run.is_file():
+        if name not in known and of_run.is_file():
             return of_run
     return find_packaged(source, known, "config")
 
