@@ -356,12 +356,13 @@ def test_those_that_do_not_get_there_count_as_slower_than_all_others(
 
 
 @pytest.mark.usefixtures("peers_path")
-def test_the_race_of_ppo_has_the_same_settings_on_both_sides() -> None:
+def test_the_peer_in_the_race_of_ppo_has_the_settings_of_the_zoo() -> None:
     import jobs
     from workers.our_configs import experiment
 
     race = jobs.RACES["ppo-bar"]
-    packaged, zoo = load_config(race.config), load_config(experiment(race.job, jobs.BAR_STEPS, 0))
+    # As ppo/cartpole has them; ours runs with settings for getting there soon, as in the race of DQN.
+    packaged, zoo = load_config("ppo/cartpole"), load_config(experiment(race.job, jobs.BAR_STEPS, 0))
     for part in ("algo", "env", "network", "algo_kwargs", "total_timesteps"):
         assert getattr(packaged, part) == getattr(zoo, part), part
     assert (zoo.algo_kwargs.learning_rate_final, zoo.algo_kwargs.clip_range_final) == (0.0, 0.0)

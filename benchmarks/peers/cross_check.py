@@ -13,6 +13,7 @@ Run: python benchmarks/peers/cross_check.py
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from dataclasses import dataclass
@@ -112,10 +113,14 @@ def our_weights(learner: PPO) -> list[torch.Tensor]:
     return found if network.log_std is None else [*found, network.log_std.detach()]
 
 
+def _itself(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return env
+
+
 def learn_theirs(actions: gym.Space[Any], orders: list[Array]) -> Theirs:
     """Let Stable-Baselines3 collect a rollout and learn from it in these orders of the samples."""
     envs = [Noise(actions, seed) for seed in range(ENVS)]
-    vector = DummyVecEnv([lambda env=env: env for env in envs])
+    vector = DummyVecEnv([functools.partial(_itself, env) for env in envs])
     model: Any = TheirPPO("MlpPolicy", vector, seed=0, device="cpu", **SHARED)
     with torch.no_grad():  # its own are so small that all actions would be as likely
         model.policy.action_net.weight.normal_(0.0, 0.5)
