@@ -54,7 +54,7 @@ class Learner(ABC, Generic[Config, B]):
         self._total = total_timesteps
         self._rng = rng if rng is not None else np.random.default_rng()
         self._torch_stream: TorchStream | None = None
-        self._moded: set[nn.Module] = set()  # networks that differ between training and evaluation
+        self._moded: set[nn.Module] = set()  # networks, and parts, that differ between training and evaluation
         self._normalizers: list[RunningNormalizer] = []
         self._env_steps = 0
 
@@ -65,8 +65,9 @@ class Learner(ABC, Generic[Config, B]):
         draws from torch's global generator comes from a stream of the learner's own, which is part of the state.
         """
         self.networks[name] = network.to(self.device).eval()
-        if has_modes(network):
-            self._moded.add(network)
+        moded = [part for part in (network, *network.children()) if has_modes(part)]
+        if moded:
+            self._moded.update(moded)
             if self._torch_stream is None:
                 self._torch_stream = TorchStream()
         found = [m for m in network.modules() if isinstance(m, RunningNormalizer)]
@@ -76,7 +77,12 @@ class Learner(ABC, Generic[Config, B]):
     def adam(self, module: nn.Module, **options: Any) -> FlatAdam:
         """Return an optimizer of a module's parameters with the settings of the config."""
         c = self.config
-        settings = {"lr": c.learning_rate, "eps": c.adam_eps, "max_grad_norm": c.max_grad_norm}
+        settings = {
+            "lr": c.learning_rate,
+            "eps": c.adam_eps,
+            "betas": c.adam_betas,
+            "max_grad_norm": c.max_grad_norm,
+        }
         return FlatAdam(module, **{**settings, **options})
 
     # Acting
@@ -84,6 +90,10 @@ class Learner(ABC, Generic[Config, B]):
     def initial_carry(self, count: int) -> Carry | None:
         """Return none: this learner is memoryless."""
         return None
+
+    def exploration_carry(self, count: int) -> Carry | None:
+        """Return the memory of ``count`` episodes that are about to be explored: noise may remember, too."""
+        return self.initial_carry(count)
 
     @abstractmethod
     def act(
@@ -128,7 +138,8 @@ class Learner(ABC, Generic[Config, B]):
         if c.learning_rate_final is not None:
             rate = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
             for optimizer in self.optimizers.values():
-                optimizer.lr = rate
+                own = optimizer.initial_lr
+                optimizer.lr = rate if own == c.learning_rate else rate * (own / c.learning_rate)
 
     def status(self) -> dict[str, float]:
         """Return the learning rate and the counters."""

@@ -57,9 +57,11 @@ class FlatAdam:
         max_grad_norm: float | None = None,
     ) -> None:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
+        self.initial_lr = lr
         self.betas = betas
         self.flat = flatten_parameters(module)
-        self._parameters = _trainable(module)
+        self.parameters = _trainable(module)
+        """What is trained, as views of ``flat``."""
         self.grad = torch.zeros_like(self.flat)
         """Where a gradient that was found without autograd is to be written, before ``apply``."""
         self._exp_avg = torch.zeros_like(self.flat)
@@ -69,7 +71,7 @@ class FlatAdam:
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
         # A user's network may have parameters that have no part in this loss: their gradient is zero.
-        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         torch.cat([grad.reshape(-1) for grad in grads], out=self.grad)
         return self.apply(loss.detach())
 

@@ -11,6 +11,7 @@ from rl_training.algorithms.declared.trpo import TRPOConfig
 from rl_training.algorithms.on_policy import OnPolicyLearner, Samples, explained_variance
 from rl_training.algorithms.ppo import minibatches, standardised
 from rl_training.algorithms.protocol import Means, UpdateResult
+from rl_training.algorithms.schedules import linear
 from rl_training.data.rollout_buffer import Rollout
 from rl_training.errors import NonFiniteError
 from rl_training.models.distributions import Distribution
@@ -51,7 +52,17 @@ class TRPO(OnPolicyLearner[TRPOConfig, MLPActorCritic]):
         super().__init__(network, config, **options)
         self.optimizers["critic"] = self.adam(network.critic)
         self._policy = list(network.actor_parameters())
+        self.target_kl = config.target_kl
         self._made()
+
+    def _schedule(self, env_steps: int) -> None:
+        c = self.config
+        if c.target_kl_final is not None:
+            self.target_kl = linear(c.target_kl, c.target_kl_final, self._total, env_steps)
+
+    def status(self) -> dict[str, float]:
+        """Return how far the policy may move in one step, and the critic's learning rate."""
+        return {"target_kl": self.target_kl, **super().status()}
 
     def update(self, batch: Rollout) -> UpdateResult:
         """Make one step of the policy on a whole rollout, and several passes of the critic."""
@@ -104,7 +115,7 @@ class TRPO(OnPolicyLearner[TRPOConfig, MLPActorCritic]):
         moved, better, kl = False, torch.zeros(()), torch.zeros(())
         if curvature > 0.0:
             moved, better, kl = self._line_search(
-                (2.0 * c.target_kl / curvature) ** 0.5 * direction, samples, advantage, old, gain.detach()
+                (2.0 * self.target_kl / curvature) ** 0.5 * direction, samples, advantage, old, gain.detach()
             )
         success = torch.tensor(float(moved))
         return {**metrics, "kl": kl, "surrogate_gain": better, "line_search_success": success}
@@ -129,7 +140,7 @@ class TRPO(OnPolicyLearner[TRPOConfig, MLPActorCritic]):
                 now = self._chances(samples)
                 better = self._surrogate(now, samples, advantage) - before
                 kl = now.kl_from(old).mean()
-                if float(kl) < c.target_kl and float(better) > 0.0:
+                if float(kl) < self.target_kl and float(better) > 0.0:
                     return True, better, kl
                 share *= c.line_search_shrinking
             for parameter, origin in zip(self._policy, start, strict=True):

@@ -43,6 +43,7 @@ class MLP(nn.Module):
     therefore each written as one function; other activations go through torch's own modules.
 
     With ``layer_norm``, the sums of every hidden layer are normalised before they are activated (Ba et al. 2016).
+    With ``dropout``, that share of the sums of hidden layers is dropped before (Hiraoka et al. 2022), in training mode.
     With ``noisy_sigma``, the layers from ``noisy_from`` on are noisy, and the last one in any case.
 
     The fused function can be differentiated once. Second derivatives, as in products with a Fisher matrix, need
@@ -60,6 +61,7 @@ class MLP(nn.Module):
         noisy_sigma: float | None = None,
         noisy_from: int = 1,
         fused: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.sizes, self.activation = tuple(sizes), activation
@@ -72,7 +74,8 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(self._layers)
         self.noisy = plain < len(pairs)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
-        self.fused = fused and activation in _FUSED and not self.norms
+        self.dropout = nn.Dropout(dropout) if dropout else None
+        self.fused = fused and activation in _FUSED and not self.norms and self.dropout is None
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)
@@ -87,7 +90,10 @@ class MLP(nn.Module):
                 return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
             return _layers(x, self.activation, parameters)[-1]
         for i, layer in enumerate(self._layers[:-1]):
-            x = self._activate(self.norms[i](layer(x)) if self.norms else layer(x))
+            x = layer(x)
+            if self.dropout is not None:
+                x = self.dropout(x)
+            x = self._activate(self.norms[i](x) if self.norms else x)
         out: torch.Tensor = self._layers[-1](x)
         return out
 
@@ -118,14 +124,17 @@ def _backward(
     activation: str,
     parameters: Sequence[torch.Tensor],
     grad: torch.Tensor,
+    *,
+    weights: bool = True,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Return the gradients of the parameters, and of the first layer's sum."""
+    """Return the gradients of the parameters, none without ``weights``, and of the first layer's sum."""
     _, through_activation = _FUSED[activation]
     grads: list[torch.Tensor] = []
     for i in range(len(parameters) - 2, -1, -2):
         below = layers[i // 2]
-        grads.append(grad.sum(0))
-        grads.append(_product(grad.t(), below))
+        if weights:
+            grads.append(grad.sum(0))
+            grads.append(_product(grad.t(), below))
         if i > 0:
             grad = through_activation(_product(grad, parameters[i]), below)
     return grads[::-1], grad
@@ -165,6 +174,8 @@ class _MLPFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         count = len(ctx.saved_tensors) // 3  # of layers: each saved its input, weight and bias
         layers, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        grads, first = _backward(layers, ctx.activation, parameters, grad)
+        # A critic that only shows its actor the way has no use for gradients of its own weights.
+        frozen = not any(ctx.needs_input_grad[2:])
+        grads, first = _backward(layers, ctx.activation, parameters, grad, weights=not frozen)
         of_input = torch.mm(first, parameters[0]) if ctx.needs_input_grad[0] else None
-        return (of_input, None, *grads)
+        return (of_input, None, *(grads if grads else [None] * len(parameters)))

@@ -1,0 +1,151 @@
+"""SAC (Haarnoja et al. 2018): a stochastic policy that is also paid for its entropy."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.actor_critic import (
+    ActorCriticLearner,
+    CriticLoss,
+    Metrics,
+    frozen,
+    squared_loss,
+    smallest,
+)
+from rl_training.algorithms.continuous_acting import ContinuousActing
+from rl_training.algorithms.declared.sac import EntropyConfig, SACConfig
+from rl_training.algorithms.exploration import MatrixNoise
+from rl_training.algorithms.protocol import Decision
+from rl_training.algorithms.temperature import Temperature, initial_temperature, temperature_gradient
+from rl_training.data.transitions import Batch, Carry
+from rl_training.models.actors import GaussianActor, StateDependentActor
+from rl_training.models.continuous import ContinuousModel
+from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.spaces import Array
+
+Config = TypeVar("Config", bound=EntropyConfig)
+Model = TypeVar("Model", bound=ContinuousModel[GaussianActor, Any])
+
+
+def soft_policy_loss(log_prob: torch.Tensor, value: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a policy whose actions have these log-densities [B] and values [B]."""
+    return (alpha * log_prob - value).mean()
+
+
+class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
+    """What SAC, TQC and CrossQ share: a squashed Gaussian, and a temperature."""
+
+    temperature: Temperature
+
+    def __init__(self, model: Model, config: Config, **options: Any) -> None:
+        super().__init__(model, config, **options)
+        self.optimizers["critic"] = self.adam(model.critic)
+        self.optimizers["actor"] = self._actor_adam(model.actor)
+        self.temperature = self.own(
+            "temperature", initial_temperature(config.ent_coef, config.ent_coef_init)
+        )
+        if config.ent_coef == "auto":
+            self.optimizers["temperature"] = self._actor_adam(self.temperature)
+        size = self._action_size
+        self.target_entropy = -float(size) if config.target_entropy == "auto" else config.target_entropy
+        self._acting = ContinuousActing(model, size, self.device)
+        self._matrices: MatrixNoise | None = None
+
+    # Acting
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
+        """Choose actions [N, *action]: when exploring drawn from the policy, and before learning starts at random."""
+        if self._warming_up(explore):
+            return Decision(self._uniform(len(obs)))
+        if not explore:
+            action = self._acting.mode(obs)
+        elif self._matrices is None:
+            noise = self._rng.standard_normal((len(obs), self._action_size), dtype=np.float32)
+            action = self._acting.sample(obs, noise)
+        else:
+            carry = self._matrices.draw(carry, len(obs), self._rng)
+            action = self._with_matrices(obs, carry["matrix"])
+        found = action.reshape(-1, *self._action_shape)
+        return Decision(found, carry if explore and self._matrices is not None else None)
+
+    def exploration_carry(self, count: int) -> Carry | None:
+        """Return the noise of ``count`` episodes that are about to begin, if it lasts longer than a step."""
+        return None if self._matrices is None else self._matrices.initial(count)
+
+    def _with_matrices(self, obs: Array, matrix: Array) -> Array:
+        actor = self.model.actor
+        assert isinstance(actor, StateDependentActor)
+        with torch.no_grad():
+            x = self.model.features(torch.as_tensor(obs, device=self.device))
+            return actor.explored(x, torch.as_tensor(matrix, device=self.device)).cpu().numpy()
+
+    # Learning
+
+    def _actors_value(self, values: torch.Tensor) -> torch.Tensor:
+        """Return what the actor takes for the value [B] of its actions, of the critics' [C, B, K]."""
+        return smallest(values)[:, 0]
+
+    def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
+        alpha = self.temperature()
+        with self.learning(self.model.actor):
+            action, log_prob = self.model.actor.sample(x, self._normal(len(x)))
+        with frozen(self.optimizers["critic"]), self._critics_for_actor():
+            value = self._actors_value(self.model.critic(x, action))
+        loss = soft_policy_loss(log_prob, value, alpha)
+        self.optimizers["actor"].step(loss)
+        entropy = -log_prob.detach()
+        metrics = {"actor_loss": loss.detach(), "entropy": entropy, "ent_coef": alpha}
+        if "temperature" in self.optimizers:
+            self._move_temperature(temperature_gradient(entropy, self.target_entropy))
+        return metrics
+
+    def _critics_for_actor(self) -> Any:
+        """Return the mode in which critics value the actor's actions."""
+        return self.learning(self.model.critic)
+
+
+class SAC(EntropyLearner[SACConfig, MLPSACModel]):
+    """The learner of SAC."""
+
+    def __init__(self, model: MLPSACModel, config: SACConfig, **options: Any) -> None:
+        super().__init__(model, config, **options)
+        self.target_critic = self._slow_copy("target", model.critic, self.optimizers["critic"].flat)
+        if isinstance(model.actor, StateDependentActor):
+            shape = model.actor.log_std.shape
+            self._matrices = MatrixNoise((shape[0], shape[1]), config.sde_sample_freq)
+        self.advance(0)
+
+    def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
+        with torch.no_grad():
+            values, log_prob = self._next_outputs(following)
+            value = smallest(values, self._chosen())[:, 0] - self.temperature() * log_prob
+            target = batch.reward + batch.discount * value
+        return squared_loss(self._outputs(batch, x)[:, :, 0], target, batch.weight)
+
+    def _next_outputs(self, following: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what the slow critics say [C, B, K] of new actions, and the log-densities [B] of these."""
+        action, log_prob = self.model.actor.sample(following, self._normal(len(following)))
+        with self.learning(self.target_critic):
+            return self.target_critic(following, action), log_prob
+
+    def _outputs(self, batch: Batch, x: torch.Tensor) -> torch.Tensor:
+        """Return what the critics say [C, B, K] of the actions that were taken."""
+        with self.learning(self.model.critic):
+            outputs: torch.Tensor = self.model.critic(x, batch.action.flatten(1))
+        return outputs
+
+    def _chosen(self) -> list[int] | None:
+        """Draw the critics whose smallest value makes the target (REDQ, Chen et al. 2021); none: all of them."""
+        c = self.config
+        if c.target_critics is None or c.target_critics >= c.n_critics:
+            return None
+        return [int(i) for i in self._rng.permutation(c.n_critics)[: c.target_critics]]
+
+    def _actors_value(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the smallest value; of an ensemble of which targets take a part, the mean."""
+        return values.mean(0)[:, 0] if self.config.target_critics is not None else super()._actors_value(values)
