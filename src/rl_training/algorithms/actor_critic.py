@@ -48,13 +48,13 @@ class SlowCopy:
     def __init__(self, module: nn.Module, flat: torch.Tensor) -> None:
         """``flat`` is the vector in which the parameters of ``module`` lie."""
         self.module = copy.deepcopy(module)
-        self._flat, self._source = flatten_parameters(self.module), flat
+        self.flat, self._source = flatten_parameters(self.module), flat
         self._buffers = list(zip(self.module.buffers(), module.buffers(), strict=True))
         self.module.requires_grad_(False)
 
     def follow(self, tau: float) -> None:
         """Go the share ``tau`` of the way."""
-        polyak(self._flat, self._source, tau)
+        polyak(self.flat, self._source, tau)
         for own, source in self._buffers:
             own.copy_(source)
 
@@ -85,7 +85,7 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
         self, model: Model, config: Config, *, action_shape: tuple[int, ...], **options: Any
     ) -> None:
         super().__init__(config, **options)
-        self.model = self.own("online", model)
+        self.network = self.own("online", model)
         self._action_shape = action_shape
         self._action_size = int(np.prod(action_shape))
         self._slow: list[SlowCopy] = []
@@ -139,8 +139,8 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
 
     def _see(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what actor and critics see of the observations [B, size], and of those that followed."""
-        model: Any = self.model
-        return model.features(batch.obs), model.features(batch.next_obs)
+        network: Any = self.network
+        return network.features(batch.obs), network.features(batch.next_obs)
 
     @abstractmethod
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -11,7 +13,7 @@ from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_
 from rl_training.models.mlp import MLP
 from rl_training.spaces import Array
 
-AnyModel = ContinuousModel[DeterministicActor, torch.nn.Module]
+AnyModel = ContinuousModel[Any, Any]
 
 
 class ContinuousActing:
@@ -43,17 +45,18 @@ class ContinuousActing:
         if out is not None:
             return np.tanh(out[:, : self._size])
         with torch.no_grad():
-            return self._model.act(self._tensor(obs)).cpu().numpy()
+            action = self._model.act(self._tensor(obs))
+        return np.asarray(action.cpu().numpy())
 
     def sample(self, obs: Array, noise: Array) -> Array:
         """Return actions of a squashed Gaussian, made of standard normal ``noise`` [N, A]."""
         out = self.outputs(obs)
         if out is not None:
             std = np.exp(np.clip(out[:, self._size :], LOG_STD_MIN, LOG_STD_MAX))
-            return np.tanh(out[:, : self._size] + std * noise)
+            return np.asarray(np.tanh(out[:, : self._size] + std * noise))
         with torch.no_grad():
-            action, _ = self._model.sample(self._tensor(obs), self._tensor(noise))
-            return action.cpu().numpy()
+            action, _ = self._model.actor.sample(self._model.features(self._tensor(obs)), self._tensor(noise))
+        return np.asarray(action.cpu().numpy())
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.as_tensor(array, device=self._device)

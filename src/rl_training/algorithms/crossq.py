@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_training.algorithms.actor_critic import CriticLoss, squared_loss, smallest
+from rl_training.algorithms.actor_critic import CriticLoss, smallest, squared_loss
 from rl_training.algorithms.declared.crossq import CrossQConfig
 from rl_training.algorithms.sac import EntropyLearner
 from rl_training.data.transitions import Batch
@@ -23,10 +23,10 @@ class CrossQ(EntropyLearner[CrossQConfig, MLPCrossQModel]):
 
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
         with torch.no_grad():  # the actor in evaluation mode: its statistics are not those of this batch
-            action, log_prob = self.model.actor.sample(following, self._normal(len(following)))
+            action, log_prob = self.network.actor.sample(following, self._normal(len(following)))
         # Both halves in one batch, so that they are normalised by the statistics of both.
-        with self.learning(self.model.critic):
-            both = self.model.critic(
+        with self.learning(self.network.critic):
+            both = self.network.critic(
                 torch.cat((x, following)), torch.cat((batch.action.flatten(1), action))
             )[:, :, 0]
         values, next_values = both.chunk(2, dim=1)

@@ -11,8 +11,8 @@ from rl_training.algorithms.actor_critic import (
     CriticLoss,
     Metrics,
     frozen,
-    squared_loss,
     smallest,
+    squared_loss,
 )
 from rl_training.algorithms.continuous_acting import ContinuousActing
 from rl_training.algorithms.declared.ddpg import DDPGConfig, DeterministicConfig
@@ -65,8 +65,8 @@ class DeterministicLearner(ActorCriticLearner[Config, DeterministicModel]):
         with torch.no_grad(), self.learning(self.target_critic):
             value = smallest(self.target_critic(following, self._next_action(following)))[:, 0]
             target = batch.reward + batch.discount * value
-        with self.learning(self.model.critic):
-            values = self.model.critic(x, batch.action.flatten(1))[:, :, 0]
+        with self.learning(self.network.critic):
+            values = self.network.critic(x, batch.action.flatten(1))[:, :, 0]
         return squared_loss(values, target, batch.weight)
 
     def _next_action(self, following: torch.Tensor) -> torch.Tensor:
@@ -75,8 +75,8 @@ class DeterministicLearner(ActorCriticLearner[Config, DeterministicModel]):
         return action
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
-        with frozen(self.optimizers["critic"]), self.learning(self.model.critic):
-            loss = deterministic_policy_loss(self.model.critic(x, self.model.actor(x))[0])
+        with frozen(self.optimizers["critic"]), self.learning(self.network.critic):
+            loss = deterministic_policy_loss(self.network.critic(x, self.network.actor(x))[0])
         self.optimizers["actor"].step(loss)
         return {"actor_loss": loss.detach()}
 

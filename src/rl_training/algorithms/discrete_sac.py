@@ -11,8 +11,8 @@ from rl_training.algorithms.actor_critic import (
     ActorCriticLearner,
     CriticLoss,
     Metrics,
-    squared_loss,
     smallest,
+    squared_loss,
 )
 from rl_training.algorithms.declared.discrete_sac import DiscreteSACConfig
 from rl_training.algorithms.protocol import Decision
@@ -68,10 +68,8 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:
         """Choose actions [N]: when exploring by their probabilities, before learning starts at random."""
-        if self._warming_up(explore):
-            logits = np.zeros((len(obs), self._num_actions), np.float32)
-        else:
-            logits = self._logits(obs)
+        warming_up = self._warming_up(explore)
+        logits: Array = np.zeros((len(obs), self._num_actions)) if warming_up else self._logits(obs)
         if mask is not None:
             logits = np.where(mask, logits, -np.inf)
         if explore:  # the largest of logits with Gumbel noise is a draw by their probabilities
@@ -82,7 +80,7 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
         if self._mlp is not None and len(obs) <= self._most:
             return self._mlp(self._features(obs))
         with torch.no_grad():
-            return self.model.logits(torch.as_tensor(obs, device=self.device)).cpu().numpy()
+            return self.network.logits(torch.as_tensor(obs, device=self.device)).cpu().numpy()
 
     # Learning
 
@@ -92,22 +90,22 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
 
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
         with torch.no_grad():
-            log_prob = masked_logits(self.model.actor(following), batch.next_mask).log_softmax(1)
+            log_prob = masked_logits(self.network.actor(following), batch.next_mask).log_softmax(1)
             with self.learning(self.target_critic):
                 value = expected(log_prob, self._value_of(self.target_critic(following)))
             if self.config.critic_entropy:
                 value = value + self.temperature() * entropy_of(log_prob)
             target = batch.reward + batch.discount * value
-        with self.learning(self.model.critic):
-            values = self.model.critic(x)
+        with self.learning(self.network.critic):
+            values = self.network.critic(x)
         taken = batch.action.expand(len(values), -1)[:, :, None]
         return squared_loss(values.gather(2, taken)[:, :, 0], target, batch.weight)
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
         alpha = self.temperature()
-        with torch.no_grad(), self.learning(self.model.critic):
-            values = self._value_of(self.model.critic(x))
-        log_prob = masked_logits(self.model.actor(x), batch.mask).log_softmax(1)
+        with torch.no_grad(), self.learning(self.network.critic):
+            values = self._value_of(self.network.critic(x))
+        log_prob = masked_logits(self.network.actor(x), batch.mask).log_softmax(1)
         loss, entropy = discrete_policy_loss(log_prob, values, alpha)
         self.optimizers["actor"].step(loss)
         if "temperature" in self.optimizers:

@@ -29,9 +29,7 @@ class ActionNoise:
         """Return what is remembered where ``count`` episodes are about to begin; none if nothing is."""
         return {"noise": np.zeros((count, size), np.float32)} if self.kind == "ou" else None
 
-    def add(
-        self, action: Array, carry: Carry | None, rng: np.random.Generator
-    ) -> tuple[Array, Carry | None]:
+    def add(self, action: Array, carry: Carry | None, rng: np.random.Generator) -> tuple[Array, Carry | None]:
         """Return actions [N, A] with noise, cut off at -1 and 1, and what is remembered of it."""
         if self.kind == "none":
             return action, None

@@ -54,7 +54,9 @@ class Learner(ABC, Generic[Config, B]):
         self._total = total_timesteps
         self._rng = rng if rng is not None else np.random.default_rng()
         self._torch_stream: TorchStream | None = None
-        self._moded: set[nn.Module] = set()  # networks, and parts, that differ between training and evaluation
+        self._moded: set[nn.Module] = (
+            set()
+        )  # networks, and parts, that differ between training and evaluation
         self._normalizers: list[RunningNormalizer] = []
         self._env_steps = 0
 
@@ -65,7 +67,8 @@ class Learner(ABC, Generic[Config, B]):
         draws from torch's global generator comes from a stream of the learner's own, which is part of the state.
         """
         self.networks[name] = network.to(self.device).eval()
-        moded = [part for part in (network, *network.children()) if has_modes(part)]
+        parts: list[nn.Module] = [network, *network.children()]
+        moded = [part for part in parts if has_modes(part)]
         if moded:
             self._moded.update(moded)
             if self._torch_stream is None:

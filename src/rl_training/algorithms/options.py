@@ -30,7 +30,11 @@ Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
 class OptimizerOptions(AlgorithmConfig):
     """How weights follow gradients."""
 
-    aliases: ClassVar[dict[str, str]] = {"lr": "learning_rate", "grad_clip": "max_grad_norm", "betas": "adam_betas"}
+    aliases: ClassVar[dict[str, str]] = {
+        "lr": "learning_rate",
+        "grad_clip": "max_grad_norm",
+        "betas": "adam_betas",
+    }
 
     learning_rate: PositiveFloat = 2.5e-4
     learning_rate_final: NotNegative | None = None

@@ -12,8 +12,8 @@ from rl_training.algorithms.actor_critic import (
     CriticLoss,
     Metrics,
     frozen,
-    squared_loss,
     smallest,
+    squared_loss,
 )
 from rl_training.algorithms.continuous_acting import ContinuousActing
 from rl_training.algorithms.declared.sac import EntropyConfig, SACConfig
@@ -44,9 +44,7 @@ class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
         super().__init__(model, config, **options)
         self.optimizers["critic"] = self.adam(model.critic)
         self.optimizers["actor"] = self._actor_adam(model.actor)
-        self.temperature = self.own(
-            "temperature", initial_temperature(config.ent_coef, config.ent_coef_init)
-        )
+        self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
         if config.ent_coef == "auto":
             self.optimizers["temperature"] = self._actor_adam(self.temperature)
         size = self._action_size
@@ -78,10 +76,10 @@ class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
         return None if self._matrices is None else self._matrices.initial(count)
 
     def _with_matrices(self, obs: Array, matrix: Array) -> Array:
-        actor = self.model.actor
+        actor = self.network.actor
         assert isinstance(actor, StateDependentActor)
         with torch.no_grad():
-            x = self.model.features(torch.as_tensor(obs, device=self.device))
+            x = self.network.features(torch.as_tensor(obs, device=self.device))
             return actor.explored(x, torch.as_tensor(matrix, device=self.device)).cpu().numpy()
 
     # Learning
@@ -92,10 +90,10 @@ class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
         alpha = self.temperature()
-        with self.learning(self.model.actor):
-            action, log_prob = self.model.actor.sample(x, self._normal(len(x)))
+        with self.learning(self.network.actor):
+            action, log_prob = self.network.actor.sample(x, self._normal(len(x)))
         with frozen(self.optimizers["critic"]), self._critics_for_actor():
-            value = self._actors_value(self.model.critic(x, action))
+            value = self._actors_value(self.network.critic(x, action))
         loss = soft_policy_loss(log_prob, value, alpha)
         self.optimizers["actor"].step(loss)
         entropy = -log_prob.detach()
@@ -106,7 +104,7 @@ class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
 
     def _critics_for_actor(self) -> Any:
         """Return the mode in which critics value the actor's actions."""
-        return self.learning(self.model.critic)
+        return self.learning(self.network.critic)
 
 
 class SAC(EntropyLearner[SACConfig, MLPSACModel]):
@@ -129,14 +127,14 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
 
     def _next_outputs(self, following: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what the slow critics say [C, B, K] of new actions, and the log-densities [B] of these."""
-        action, log_prob = self.model.actor.sample(following, self._normal(len(following)))
+        action, log_prob = self.network.actor.sample(following, self._normal(len(following)))
         with self.learning(self.target_critic):
             return self.target_critic(following, action), log_prob
 
     def _outputs(self, batch: Batch, x: torch.Tensor) -> torch.Tensor:
         """Return what the critics say [C, B, K] of the actions that were taken."""
-        with self.learning(self.model.critic):
-            outputs: torch.Tensor = self.model.critic(x, batch.action.flatten(1))
+        with self.learning(self.network.critic):
+            outputs: torch.Tensor = self.network.critic(x, batch.action.flatten(1))
         return outputs
 
     def _chosen(self) -> list[int] | None:
@@ -148,4 +146,6 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
 
     def _actors_value(self, values: torch.Tensor) -> torch.Tensor:
         """Return the smallest value; of an ensemble of which targets take a part, the mean."""
-        return values.mean(0)[:, 0] if self.config.target_critics is not None else super()._actors_value(values)
+        return (
+            values.mean(0)[:, 0] if self.config.target_critics is not None else super()._actors_value(values)
+        )

@@ -16,7 +16,7 @@ from rl_training.models.mlp_sac import MLPSACModel
 
 
 def truncated(quantiles: torch.Tensor, drop: int) -> torch.Tensor:
-    """Return all critics' quantiles [C, B, K] of a sample in one sorted row [B, C * (K - drop)], without the largest."""
+    """Return all critics' quantiles [C, B, K] of a sample in one row [B, C * (K - drop)], without the largest."""
     count, rows, width = quantiles.shape
     pooled = quantiles.permute(1, 0, 2).reshape(rows, count * width)
     return pooled.sort(1).values[:, : count * (width - drop)]

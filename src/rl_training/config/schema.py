@@ -213,6 +213,8 @@ class ExperimentConfig(Model, Generic[K]):
         if self.network.layer_norm and min(self.network.hidden_sizes, default=0) < 2:
             raise ValueError("network.layer_norm: needs hidden layers, of two units or more each")
         if self.network.critic_hidden_sizes is not None and not self.algo_kwargs.separate_critic:
-            raise ValueError(f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes")
+            raise ValueError(
+                f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes"
+            )
         self.algo_kwargs.check(self)
         return self

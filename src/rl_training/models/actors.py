@@ -79,7 +79,8 @@ class GaussianActor(nn.Module, ABC):
 
     def sample(self, x: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions [B, A] made of standard normal ``noise`` [B, A], and the log of their density [B]."""
-        return squashed(*self(x), noise)
+        mean, log_std = self(x)
+        return squashed(mean, log_std, noise)
 
 
 class OutputGaussianActor(GaussianActor):

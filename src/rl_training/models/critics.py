@@ -18,6 +18,8 @@ class QEnsemble(nn.Module):
     """
 
     has_modes: ClassVar[bool] = False
+    names: ClassVar[tuple[str, ...]] = ()
+    """By which checkpoints know the members; none: by their numbers."""
 
     def __init__(
         self,
@@ -32,9 +34,10 @@ class QEnsemble(nn.Module):
     ) -> None:
         super().__init__()
         sizes = (inputs, *hidden_sizes, outputs)
-        self.members = nn.ModuleList(
-            MLP(sizes, activation, layer_norm=layer_norm, dropout=dropout) for _ in range(count)
-        )
+        names = self.names or tuple(str(i) for i in range(count))
+        self.members = [MLP(sizes, activation, layer_norm=layer_norm, dropout=dropout) for _ in names]
+        for name, member in zip(names, self.members, strict=True):
+            self.add_module(name, member)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the estimates [C, B, outputs] for inputs [B, in]."""
@@ -49,3 +52,19 @@ class ActionQ(QEnsemble):
     def forward(self, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Return the estimates [C, B, outputs] of actions [B, A] for inputs [B, in]."""
         return super().forward(torch.cat((x, action), -1))
+
+
+class TwinQ(ActionQ):
+    """Two independent estimates of an action's value, of which the smaller one is the safer."""
+
+    has_modes: ClassVar[bool] = False
+    names: ClassVar[tuple[str, ...]] = ("first", "second")
+
+    def __init__(
+        self, size: int, action_size: int, hidden_sizes: Sequence[int], activation: str = "relu"
+    ) -> None:
+        super().__init__(size + action_size, hidden_sizes, activation=activation)
+
+    def forward(self, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Return both values [2, B] of actions [B, A] for inputs [B, in]."""
+        return super().forward(x, action)[:, :, 0]

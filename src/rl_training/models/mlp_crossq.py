@@ -71,9 +71,7 @@ class MLPCrossQModel(ContinuousModel[GaussianActor, NormalizedQ]):
         super().__init__(
             features,
             OutputGaussianActor(perceptron(features.size, hidden_sizes, 2 * action_size)),
-            NormalizedQ(
-                [perceptron(features.size + action_size, critic_sizes, 1) for _ in range(n_critics)]
-            ),
+            NormalizedQ([perceptron(features.size + action_size, critic_sizes, 1) for _ in range(n_critics)]),
         )
 
     def sample(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,4 +18,5 @@ class MLPDDPGModel(DeterministicModel):
     def __init__(
         self, obs_shape: tuple[int, ...], action_size: int, **options: Unpack[PerceptronOptions]
     ) -> None:
-        super().__init__(obs_shape, action_size, DeterministicActor, **{"n_critics": 1, **options})
+        options.setdefault("n_critics", 1)
+        super().__init__(obs_shape, action_size, DeterministicActor, **options)

@@ -62,7 +62,7 @@ class ActorCriticConfig(PriorityOptions, DelayedOptions):
 
     learning_rate: PositiveFloat = 3e-4
     actor_learning_rate: PositiveFloat | None = None
-    """Of the actor and the temperature; none: the same. It keeps its proportion to ``learning_rate`` where that falls."""
+    """Of the actor and the temperature; none: the same. Its ratio to ``learning_rate`` stays where that falls."""
     buffer_size: Count = 1_000_000
     batch_size: Count = 256
     train_freq: Count = 1
@@ -83,7 +83,10 @@ class ActorCriticConfig(PriorityOptions, DelayedOptions):
 class ActionNoiseOptions(AlgorithmConfig):
     """Exploration by noise on the actions, in units of actions from -1 to 1."""
 
-    aliases: ClassVar[dict[str, str]] = {"exploration_noise": "action_noise_std", "noise_std": "action_noise_std"}
+    aliases: ClassVar[dict[str, str]] = {
+        "exploration_noise": "action_noise_std",
+        "noise_std": "action_noise_std",
+    }
     fixed: ClassVar[tuple[str, ...]] = ("action_noise",)
 
     action_noise: Literal["normal", "ou", "none"] = "normal"
@@ -127,12 +130,14 @@ def refuse_custom_network(context: BuildContext) -> None:
     """Raise an error if there is a custom network."""
     if context.network is not None:
         raise ConfigError(
-            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes, critic_hidden_sizes and "
-            "activation shape the packaged one"
+            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes, "
+            "network.critic_hidden_sizes and network.activation shape the packaged one"
         )
 
 
-def continuous_learner(context: BuildContext, learner: Callable[..., L], model: Callable[..., Any], **options: Any) -> L:
+def continuous_learner(
+    context: BuildContext, learner: Callable[..., L], model: Callable[..., Any], **options: Any
+) -> L:
     """Build a learner for continuous actions around a model; ``options`` are those of the model."""
     built = model(context.obs.shape, prod(context.actions.shape), **options)
     return learner(built, context.options, action_shape=context.actions.shape, **context.for_learner())

@@ -37,7 +37,9 @@ class CrossQConfig(EntropyConfig):
         super().check(experiment)
         for name in self.absent:
             if name in self.model_fields_set:
-                raise ValueError(f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation")
+                raise ValueError(
+                    f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation"
+                )
 
 
 def build_learner(context: BuildContext) -> CrossQ:

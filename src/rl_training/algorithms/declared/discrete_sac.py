@@ -41,7 +41,9 @@ class DiscreteSACConfig(TemperatureOptions, ActorCriticConfig):
         """Refuse a target of a temperature that is fixed."""
         super().check(experiment)
         if self.ent_coef != "auto" and "target_entropy_ratio" in self.model_fields_set:
-            raise ValueError("algo_kwargs.target_entropy_ratio: has no effect with a fixed algo_kwargs.ent_coef")
+            raise ValueError(
+                "algo_kwargs.target_entropy_ratio: has no effect with a fixed algo_kwargs.ent_coef"
+            )
 
 
 def build_learner(context: BuildContext) -> DiscreteSAC:

@@ -59,8 +59,8 @@ class SACConfig(EntropyConfig):
     fixed: ClassVar[tuple[str, ...]] = ("use_sde",)
 
     target_critics: Critics | None = None
-    """How many critics, drawn anew at each update, make a target (REDQ has 2 of 10); the actor then follows the mean of all.
-    None: all make the target, and the actor follows the smallest."""
+    """How many critics, drawn anew at each update, make a target (REDQ has 2 of 10); the actor then
+    follows the mean of all. None: all make the target, and the actor follows the smallest."""
     use_sde: bool = False
     """Explore by noise that depends on the state and lasts (gSDE, Raffin et al. 2022)."""
     sde_sample_freq: Count | None = None
@@ -76,7 +76,8 @@ class SACConfig(EntropyConfig):
                 raise ValueError(f"algo_kwargs.{name}: has no effect without algo_kwargs.use_sde")
         if self.target_critics is not None and self.target_critics > self.n_critics:
             raise ValueError(
-                f"algo_kwargs.target_critics: {self.target_critics} of algo_kwargs.n_critics={self.n_critics} cannot be drawn"
+                f"algo_kwargs.target_critics: {self.target_critics} cannot be drawn from "
+                f"algo_kwargs.n_critics={self.n_critics}"
             )
 
 
@@ -86,8 +87,8 @@ def check_target_entropy(context: BuildContext) -> None:
     most = size * math.log(2.0)
     if target != "auto" and target >= most:
         raise ConfigError(
-            f"algo_kwargs.target_entropy: {target:g} cannot be reached: the entropy of {size} actions in [-1, 1] is below "
-            f"{most:.3g}; auto is {-size}"
+            f"algo_kwargs.target_entropy: {target:g} cannot be reached: the entropy of {size} actions in "
+            f"[-1, 1] is below {most:.3g}; auto is {-size}"
         )
 
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 class TD3Config(DeterministicConfig):
     """Hyper-parameters of TD3."""
 
-    aliases: ClassVar[dict[str, str]] = {"policy_noise": "target_policy_noise", "noise_clip": "target_noise_clip"}
+    aliases: ClassVar[dict[str, str]] = {
+        "policy_noise": "target_policy_noise",
+        "noise_clip": "target_noise_clip",
+    }
 
     policy_delay: Count = 2
     """Updates of the critics for each of the actor and of the slow copies."""

@@ -63,5 +63,8 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
-    smallest={**SMALLEST, "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 5, "drop_quantiles": 1}},
+    smallest={
+        **SMALLEST,
+        "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 5, "drop_quantiles": 1},
+    },
 )
