@@ -174,6 +174,11 @@ class AlgorithmConfig(Model):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""
 
+    def changed(self, *names: str) -> list[str]:
+        """Return those of the options that do not have their default value."""
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].default]
+
 
 K = TypeVar("K", bound=AlgorithmConfig)
 

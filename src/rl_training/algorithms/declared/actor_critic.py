@@ -101,11 +101,10 @@ class ActionNoiseOptions(AlgorithmConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse options of one kind of noise with another."""
         super().check(experiment)
-        given = self.model_fields_set
-        for name in ("ou_theta", "ou_dt"):
-            if name in given and self.action_noise != "ou":
+        if self.action_noise != "ou":
+            for name in self.changed("ou_theta", "ou_dt"):
                 raise ValueError(f"algo_kwargs.{name}: only has a meaning with algo_kwargs.action_noise=ou")
-        if "action_noise_std" in given and self.action_noise == "none":
+        if self.action_noise == "none" and self.changed("action_noise_std"):
             raise ValueError("algo_kwargs.action_noise_std: has no effect with algo_kwargs.action_noise=none")
 
 

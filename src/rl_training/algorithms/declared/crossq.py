@@ -35,11 +35,10 @@ class CrossQConfig(EntropyConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse what belongs to other critics, and batches that have no statistics."""
         super().check(experiment)
-        for name in self.absent:
-            if name in self.model_fields_set:
-                raise ValueError(
-                    f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation"
-                )
+        for name in self.changed(*self.absent):
+            raise ValueError(
+                f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation"
+            )
 
 
 def build_learner(context: BuildContext) -> CrossQ:

@@ -40,7 +40,7 @@ class DiscreteSACConfig(TemperatureOptions, ActorCriticConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a target of a temperature that is fixed."""
         super().check(experiment)
-        if self.ent_coef != "auto" and "target_entropy_ratio" in self.model_fields_set:
+        if self.ent_coef != "auto" and self.changed("target_entropy_ratio"):
             raise ValueError(
                 "algo_kwargs.target_entropy_ratio: has no effect with a fixed algo_kwargs.ent_coef"
             )

@@ -35,7 +35,7 @@ class TemperatureOptions(AlgorithmConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse the beginning of a temperature that is fixed."""
         super().check(experiment)
-        if self.ent_coef != "auto" and "ent_coef_init" in self.model_fields_set:
+        if self.ent_coef != "auto" and self.changed("ent_coef_init"):
             raise ValueError("algo_kwargs.ent_coef_init: has no effect on a fixed algo_kwargs.ent_coef")
 
 
@@ -71,8 +71,8 @@ class SACConfig(EntropyConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse what has no effect, and ensembles of fewer critics than a target is made of."""
         super().check(experiment)
-        for name in ("sde_sample_freq", "sde_log_std_init"):
-            if name in self.model_fields_set and not self.use_sde:
+        if not self.use_sde:
+            for name in self.changed("sde_sample_freq", "sde_log_std_init"):
                 raise ValueError(f"algo_kwargs.{name}: has no effect without algo_kwargs.use_sde")
         if self.target_critics is not None and self.target_critics > self.n_critics:
             raise ValueError(
