@@ -40,6 +40,7 @@ def test_before_warm_up_it_is_batch_normalisation() -> None:
     assert int(own.calls) == 20
     torch.testing.assert_close(own.running_mean, known.running_mean)
     # torch keeps the variance with Bessel's correction, ours is that of the batch itself.
+    assert known.running_var is not None
     shrunk = (known.running_var - 0.99**20) * (63 / 64) + 0.99**20
     torch.testing.assert_close(own.running_var, shrunk, atol=1e-5, rtol=1e-4)
 

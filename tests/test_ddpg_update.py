@@ -193,7 +193,7 @@ def test_the_policy_loss_is_minus_the_mean() -> None:
 
 @pytest.mark.parametrize("algo", ["ddpg", "td3"])
 def test_the_policy_reaches_the_gain_of_riccati(algo: str) -> None:
-    options = {"tau": 0.05, "learning_rate": 3e-3, "gamma": 0.9}
+    options: dict[str, Any] = {"tau": 0.05, "learning_rate": 3e-3, "gamma": 0.9}
     if algo == "td3":
         options |= {"target_policy_noise": 0.02, "target_noise_clip": 0.05, "policy_delay": 1}
     learner = make_learner(algo, obs=1, actions=1, hidden=(48, 48), **options)

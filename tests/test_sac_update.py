@@ -181,7 +181,7 @@ def test_dropout_is_active_in_learning_only() -> None:
 
 
 def test_the_policy_reaches_the_gain_of_riccati() -> None:
-    options = {"tau": 0.05, "learning_rate": 3e-3, "gamma": 0.9, "ent_coef": 1e-4}
+    options: dict[str, Any] = {"tau": 0.05, "learning_rate": 3e-3, "gamma": 0.9, "ent_coef": 1e-4}
     learner = make_learner("sac", obs=1, actions=1, hidden=(48, 48), **options)
     assert gain_learned(learner, 1_500, learner.network.act) == pytest.approx(riccati_gain(), abs=0.05)
 

@@ -94,7 +94,8 @@ class Recording:
     """Takes the place of a learner's generator and remembers what was drawn."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._rng, self.drawn = np.random.default_rng(seed), []
+        self._rng = np.random.default_rng(seed)
+        self.drawn: list[Any] = []
 
     def standard_normal(self, *args: Any, **options: Any) -> Any:
         """Draw and remember."""

@@ -1,4 +1,4 @@
-"""SAC's temperature: the weight of the entropy, learned or fixed."""
+"""The temperature, which is the weight of the entropy: learned or fixed."""
 
 from __future__ import annotations
 
