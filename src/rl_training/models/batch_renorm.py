@@ -2,10 +2,49 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
+
+
+class _Normalise(torch.autograd.Function):
+    """``(centred * inverse * r + d) * weight + bias`` of [B, size], where mean and deviation follow from the batch.
+
+    torch's own reductions over rows are slow, and autograd would keep and walk through every step between.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        centred: torch.Tensor,
+        inverse: torch.Tensor,
+        r: torch.Tensor | None,
+        d: torch.Tensor | None,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(centred, weight, inverse, r, d)
+        scale = weight * inverse if r is None else weight * inverse * r
+        shift = bias if d is None else bias + weight * d
+        return torch.addcmul(shift, centred, scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        centred, weight, inverse, r, d = ctx.saved_tensors
+        rows = len(grad)
+        total, along = grad.sum(0), (grad * centred).sum(0) * inverse
+        scale = weight * inverse if r is None else weight * inverse * r
+        # The batch's mean and deviation move with x: what changes only them has no effect.
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = torch.addcmul(scale * total / -rows, grad, scale)
+            of_x.addcmul_(centred, scale * along * inverse / -rows)
+        of_weight = along if r is None else along * r + total * d
+        return of_x, of_weight, total, None, None, None, None
 
 
 class BatchRenorm(nn.Module):
@@ -45,16 +84,19 @@ class BatchRenorm(nn.Module):
         if not self.training:
             scale = self.weight / (self.running_var + self.eps).sqrt()
             return x * scale + (self.bias - self.running_mean * scale)
-        var, mean = torch.var_mean(x, 0, correction=0)
-        out = (x - mean) / (var + self.eps).sqrt()
+        mean = x.detach().mean(0)
+        centred = x.detach() - mean
+        var = centred.square().mean(0)
+        r = d = None
         if self._corrects():
-            r, d = self._correction(mean.detach(), var.detach())
-            out = out * r + d
-        with torch.no_grad():
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(var, self.momentum)
-            self.calls += 1
-        return out * self.weight + self.bias
+            r, d = self._correction(mean, var)
+        out: torch.Tensor = _Normalise.apply(
+            x, self.weight, self.bias, centred, (var + self.eps).rsqrt(), r, d
+        )  # type: ignore[no-untyped-call]
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(var, self.momentum)
+        self.calls += 1
+        return out
 
     def _corrects(self) -> bool:
         return int(self.calls) >= self.warm_up
