@@ -26,7 +26,7 @@ Metrics = dict[str, torch.Tensor]
 
 @dataclasses.dataclass(slots=True)
 class CriticLoss:
-    """What critics make of a batch; only ``loss`` has a graph."""
+    """What critics make of a batch; only ``loss`` has a graph, unless its gradient was stored already."""
 
     loss: torch.Tensor  # scalar
     value: torch.Tensor  # [C, B] every critic's value of the action taken
@@ -120,7 +120,8 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
         """Make one gradient step of the critics and, if it is its turn, of the actor."""
         x, following = self._see(batch)
         found = self._critic_loss(batch, x, following)
-        norm = self.optimizers["critic"].step(found.loss)
+        optimizer = self.optimizers["critic"]
+        norm = optimizer.step(found.loss) if found.loss.requires_grad else optimizer.apply(found.loss)
         self.updates += 1
         metrics = {
             "critic_loss": found.loss.detach(),

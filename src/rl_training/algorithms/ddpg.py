@@ -7,14 +7,12 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from rl_training.algorithms.actor_critic import (
-    ActorCriticLearner,
     CriticLoss,
     Metrics,
     frozen,
     smallest,
-    squared_loss,
 )
-from rl_training.algorithms.continuous_acting import ContinuousActing
+from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.ddpg import DDPGConfig, DeterministicConfig
 from rl_training.algorithms.exploration import ActionNoise
 from rl_training.algorithms.protocol import Decision
@@ -30,18 +28,16 @@ def deterministic_policy_loss(values: torch.Tensor) -> torch.Tensor:
     return -values.mean()
 
 
-class DeterministicLearner(ActorCriticLearner[Config, DeterministicModel]):
+class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
     """What DDPG and TD3 share."""
 
     targets_wait: ClassVar[bool] = True
 
     def __init__(self, model: DeterministicModel, config: Config, **options: Any) -> None:
         super().__init__(model, config, **options)
-        critic = self.optimizers["critic"] = self.adam(model.critic)
-        actor = self.optimizers["actor"] = self._actor_adam(model.actor)
-        self.target_critic = self._slow_copy("target_critic", model.critic, critic.flat)
-        self.target_actor = self._slow_copy("target_actor", model.actor, actor.flat)
-        self._acting = ContinuousActing(model, self._action_size, self.device)
+        flat = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+        self.target_critic = self._slow_copy("target_critic", model.critic, flat["critic"])
+        self.target_actor = self._slow_copy("target_actor", model.actor, flat["actor"])
         c = config
         self.noise = ActionNoise(c.action_noise, c.action_noise_std, theta=c.ou_theta, dt=c.ou_dt)
         self.advance(0)
@@ -65,9 +61,7 @@ class DeterministicLearner(ActorCriticLearner[Config, DeterministicModel]):
         with torch.no_grad(), self.learning(self.target_critic):
             value = smallest(self.target_critic(following, self._next_action(following)))[:, 0]
             target = batch.reward + batch.discount * value
-        with self.learning(self.network.critic):
-            values = self.network.critic(x, batch.action.flatten(1))[:, :, 0]
-        return squared_loss(values, target, batch.weight)
+        return self._fit(batch, x, target)
 
     def _next_action(self, following: torch.Tensor) -> torch.Tensor:
         """Return the actions [B, A] by whose values targets are made."""
@@ -75,9 +69,19 @@ class DeterministicLearner(ActorCriticLearner[Config, DeterministicModel]):
         return action
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
+        optimizer = self.optimizers["actor"]
+        if self._actor is not None and self._critics is not None:
+            layers = self._actor.forward(x)
+            action = torch.tanh(layers[-1])
+            value, slope = self._critics.first_slope(x, action)
+            loss = deterministic_policy_loss(value)
+            grad = torch.ops.aten.tanh_backward(slope * (-1.0 / len(x)), action)
+            self._actor.backward(layers, grad, weights=True)
+            optimizer.apply(loss)
+            return {"actor_loss": loss}
         with frozen(self.optimizers["critic"]), self.learning(self.network.critic):
             loss = deterministic_policy_loss(self.network.critic(x, self.network.actor(x))[0])
-        self.optimizers["actor"].step(loss)
+        optimizer.step(loss)
         return {"actor_loss": loss.detach()}
 
 

@@ -68,6 +68,10 @@ class FlatAdam:
         self._exp_avg_sq = torch.zeros_like(self.flat)
         self._step = torch.zeros((), dtype=torch.float32, device=self.flat.device)
 
+    def grad_views(self) -> list[torch.Tensor]:
+        """Return ``grad`` in the shapes of the parameters."""
+        return _views(self.grad, [parameter.detach() for parameter in self.parameters])
+
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
         # A user's network may have parameters that have no part in this loss: their gradient is zero.

@@ -8,20 +8,25 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.actor_critic import (
-    ActorCriticLearner,
     CriticLoss,
     Metrics,
     frozen,
     smallest,
-    squared_loss,
 )
-from rl_training.algorithms.continuous_acting import ContinuousActing
+from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.sac import EntropyConfig, SACConfig
+from rl_training.algorithms.direct import DirectCritics, DirectMLP
 from rl_training.algorithms.exploration import MatrixNoise
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import Temperature, initial_temperature, temperature_gradient
 from rl_training.data.transitions import Batch, Carry
-from rl_training.models.actors import GaussianActor, StateDependentActor
+from rl_training.models.actors import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    GaussianActor,
+    StateDependentActor,
+    squashed,
+)
 from rl_training.models.continuous import ContinuousModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.spaces import Array
@@ -35,21 +40,31 @@ def soft_policy_loss(log_prob: torch.Tensor, value: torch.Tensor, alpha: torch.T
     return (alpha * log_prob - value).mean()
 
 
-class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
+def soft_policy_slopes(
+    action: torch.Tensor, moved: torch.Tensor, slope: torch.Tensor, alpha: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the slopes [B, A] of ``soft_policy_loss`` by mean and log-deviation of a squashed Gaussian.
+
+    ``moved`` is the deviation times the noise, ``slope`` that of the value by the action.
+    """
+    share = 1.0 / len(action)
+    # d log(1 - tanh(u)^2) / du = -2 tanh(u)
+    of_mean = (2.0 * alpha * action - slope * (1.0 - action.square())) * share
+    return of_mean, of_mean * moved - alpha * share
+
+
+class EntropyLearner(ContinuousLearner[Config, Model], Generic[Config, Model]):
     """What SAC, TQC and CrossQ share: a squashed Gaussian, and a temperature."""
 
     temperature: Temperature
 
     def __init__(self, model: Model, config: Config, **options: Any) -> None:
         super().__init__(model, config, **options)
-        self.optimizers["critic"] = self.adam(model.critic)
-        self.optimizers["actor"] = self._actor_adam(model.actor)
         self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
         if config.ent_coef == "auto":
             self.optimizers["temperature"] = self._actor_adam(self.temperature)
-        size = self._action_size
-        self.target_entropy = -float(size) if config.target_entropy == "auto" else config.target_entropy
-        self._acting = ContinuousActing(model, size, self.device)
+        auto = config.target_entropy == "auto"
+        self.target_entropy = -float(self._action_size) if auto else float(config.target_entropy)
         self._matrices: MatrixNoise | None = None
 
     # Acting
@@ -89,18 +104,48 @@ class EntropyLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
         return smallest(values)[:, 0]
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
-        alpha = self.temperature()
-        with self.learning(self.network.actor):
-            action, log_prob = self.network.actor.sample(x, self._normal(len(x)))
-        with frozen(self.optimizers["critic"]), self._critics_for_actor():
-            value = self._actors_value(self.network.critic(x, action))
-        loss = soft_policy_loss(log_prob, value, alpha)
-        self.optimizers["actor"].step(loss)
+        alpha, noise = self.temperature(), self._normal(len(x))
+        if self._actor is not None and self._critics is not None:
+            loss, log_prob = self._direct_step(self._actor, self._critics, x, noise, alpha)
+        else:
+            with self.learning(self.network.actor):
+                action, log_prob = self.network.actor.sample(x, noise)
+            with frozen(self.optimizers["critic"]), self._critics_for_actor():
+                value = self._actors_value(self.network.critic(x, action))
+            loss = soft_policy_loss(log_prob, value, alpha)
+            self.optimizers["actor"].step(loss)
         entropy = -log_prob.detach()
         metrics = {"actor_loss": loss.detach(), "entropy": entropy, "ent_coef": alpha}
         if "temperature" in self.optimizers:
             self._move_temperature(temperature_gradient(entropy, self.target_entropy))
         return metrics
+
+    def _direct_step(
+        self,
+        actor: DirectMLP,
+        critics: DirectCritics,
+        x: torch.Tensor,
+        noise: torch.Tensor,
+        alpha: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make one step of the actor without autograd; return its loss and the log-densities [B]."""
+        layers = actor.forward(x)
+        mean, given = layers[-1].chunk(2, dim=1)
+        log_std = given.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        action, log_prob = squashed(mean, log_std, noise)
+        value, slope = self._actors_slope(critics, x, action)
+        loss = soft_policy_loss(log_prob, value, alpha)
+        of_mean, of_std = soft_policy_slopes(action, log_std.exp() * noise, slope, alpha)
+        of_std.masked_fill_(given != log_std, 0.0)
+        actor.backward(layers, torch.cat((of_mean, of_std), 1), weights=True)
+        self.optimizers["actor"].apply(loss)
+        return loss, log_prob
+
+    def _actors_slope(
+        self, critics: DirectCritics, x: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``_actors_value`` of actions [B, A], and its slope [B, A]."""
+        return critics.smallest_slope(x, action)
 
     def _critics_for_actor(self) -> Any:
         """Return the mode in which critics value the actor's actions."""
@@ -123,19 +168,13 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
             values, log_prob = self._next_outputs(following)
             value = smallest(values, self._chosen())[:, 0] - self.temperature() * log_prob
             target = batch.reward + batch.discount * value
-        return squared_loss(self._outputs(batch, x)[:, :, 0], target, batch.weight)
+        return self._fit(batch, x, target)
 
     def _next_outputs(self, following: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what the slow critics say [C, B, K] of new actions, and the log-densities [B] of these."""
         action, log_prob = self.network.actor.sample(following, self._normal(len(following)))
         with self.learning(self.target_critic):
             return self.target_critic(following, action), log_prob
-
-    def _outputs(self, batch: Batch, x: torch.Tensor) -> torch.Tensor:
-        """Return what the critics say [C, B, K] of the actions that were taken."""
-        with self.learning(self.network.critic):
-            outputs: torch.Tensor = self.network.critic(x, batch.action.flatten(1))
-        return outputs
 
     def _chosen(self) -> list[int] | None:
         """Draw the critics whose smallest value makes the target (REDQ, Chen et al. 2021); none: all of them."""
@@ -149,3 +188,10 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
         return (
             values.mean(0)[:, 0] if self.config.target_critics is not None else super()._actors_value(values)
         )
+
+    def _actors_slope(
+        self, critics: DirectCritics, x: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``_actors_value`` of actions [B, A], and its slope [B, A]."""
+        part = self.config.target_critics is not None
+        return critics.mean_slope(x, action) if part else super()._actors_slope(critics, x, action)

@@ -31,6 +31,8 @@ _FUSED: dict[str, Activation] = {
 
 THIN = 8
 """A product of matrices is thin if one of its three sizes is no larger than this."""
+NARROW = 64
+"""Columns up to which gradients of weights are computed transposed."""
 MAX_PRODUCTS = 2**18
 """Multiplications in one product above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
@@ -88,7 +90,7 @@ class MLP(nn.Module):
             parameters = self._effective() if self.noisy else self.flat
             if torch.is_grad_enabled():
                 return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
-            return _layers(x, self.activation, parameters)[-1]
+            return forward_layers(x, self.activation, parameters)[-1]
         for i, layer in enumerate(self._layers[:-1]):
             x = layer(x)
             if self.dropout is not None:
@@ -109,7 +111,10 @@ class MLP(nn.Module):
         return isinstance(last, NoisyLinear) and last.noise is not None and len(last.noise[0]) > 1
 
 
-def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def forward_layers(
+    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the inputs, the activated sums of every hidden layer, and the outputs, without a graph."""
     activate, _ = _FUSED[activation]
     outputs = [x]
     last = len(parameters) - 2
@@ -128,7 +133,6 @@ def _backward(
     weights: bool = True,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Return the gradients of the parameters, none without ``weights``, and of the first layer's sum."""
-    _, through_activation = _FUSED[activation]
     grads: list[torch.Tensor] = []
     for i in range(len(parameters) - 2, -1, -2):
         below = layers[i // 2]
@@ -136,8 +140,23 @@ def _backward(
             grads.append(grad.sum(0))
             grads.append(_product(grad.t(), below))
         if i > 0:
-            grad = through_activation(_product(grad, parameters[i]), below)
+            grad = through_activation(_product(grad, parameters[i]), below, activation)
     return grads[::-1], grad
+
+
+def through_activation(grad: torch.Tensor, out: torch.Tensor, activation: str) -> torch.Tensor:
+    """Return the gradient by the sums of a layer, of that by what came out of its activation."""
+    return _FUSED[activation][1](grad, out)
+
+
+def thin_product(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+    """Write a @ b to ``out``; with few columns, MKL is faster the other way round."""
+    if b.shape[1] > NARROW:
+        torch.mm(a, b, out=out)
+    elif min(*a.shape, b.shape[1]) <= THIN:
+        out.copy_(_product(a, b))
+    else:
+        out.copy_(torch.mm(b.t(), a.t()).t())
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -164,7 +183,7 @@ def _is_numpys(a: torch.Tensor, b: torch.Tensor, products: int) -> bool:
 class _MLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
-        outputs = _layers(x, activation, parameters)
+        outputs = forward_layers(x, activation, parameters)
         ctx.activation = activation
         ctx.save_for_backward(*outputs[:-1], *parameters)
         return outputs[-1]
