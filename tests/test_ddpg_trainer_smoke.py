@@ -82,7 +82,7 @@ def test_noise_begins_anew_with_each_episode_of_each_environment() -> None:
 
 def test_the_noisy_action_is_what_is_played_and_stored() -> None:
     played: list[Any] = []
-    gym.register("test/Spied-v0", lambda: runs.Spy(gym.make("Pendulum-v1"), played))
+    gym.register("test/Spied-v0", lambda: runs.Spy(gym.make("Pendulum-v1"), played))  # type: ignore[arg-type]
     config = runs.small(
         "ddpg/pendulum", env__id="test/Spied-v0", env__num_envs=1, algo_kwargs__action_noise_std=0.5
     )

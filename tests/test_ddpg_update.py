@@ -151,6 +151,58 @@ def test_bounds_are_met_exactly_each_by_itself() -> None:
     assert np.allclose(space.from_env(space.to_env(action)), action, atol=1e-6)
 
 
+# Gradients without autograd
+
+
+@pytest.mark.parametrize("options", [{}, {"n_critics": 3}, {"network": {"activation": "tanh"}}])
+@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])
+def test_gradients_without_autograd_are_those_of_autograd(algo: str, options: dict[str, Any]) -> None:
+    direct, plain = (
+        make_learner(algo, hidden=(24, 16), policy_delay=1, **copy.deepcopy(options)) for _ in range(2)
+    )
+    assert direct._critics is not None
+    assert direct._actor is not None
+    plain._critics = plain._actor = None
+    grads: dict[Any, list[torch.Tensor]] = {}
+    for which, learner in ((0, direct), (1, plain)):
+        for name, optimizer in learner.optimizers.items():
+            apply = optimizer.apply
+            optimizer.apply = lambda loss, w=which, n=name, o=optimizer, a=apply: (
+                grads.setdefault((w, n), []).append(o.grad.clone()) or a(loss)
+            )
+    for i in range(3):
+        batch = random_batch(
+            algo, 32, seed=i, weight=torch.rand(32, generator=torch.Generator().manual_seed(i))
+        )
+        found = [learner.update(copy.deepcopy(batch)) for learner in (direct, plain)]
+        torch.testing.assert_close(found[0].priorities, found[1].priorities, atol=1e-5, rtol=1e-4)
+        for name in found[0].metrics:
+            torch.testing.assert_close(
+                found[0].metrics[name], found[1].metrics[name], atol=1e-5, rtol=1e-4, check_dtype=False
+            )
+    for name in direct.optimizers:
+        for one, other in zip(grads[0, name], grads[1, name], strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options", [{"critic_layer_norm": True}, {"critic_dropout": 0.1}, {"network": {"activation": "silu"}}]
+)
+def test_other_networks_are_left_to_autograd(options: dict[str, Any]) -> None:
+    assert make_learner("sac", **options)._critics is None
+
+
+def test_an_ensemble_s_mean_goes_back_through_every_critic() -> None:
+    direct = make_learner("sac", n_critics=4, target_critics=2)
+    x = torch.randn(16, 3)
+    action = torch.tanh(torch.randn(16, 2)).requires_grad_(True)
+    value, slope = direct._actors_slope(direct._critics, x, action.detach())
+    mean = torch.stack(plain_critics(direct.network.critic, x, action)).mean(0)[:, 0]
+    (wanted,) = torch.autograd.grad(mean.sum(), action)
+    torch.testing.assert_close(value, mean.detach())
+    torch.testing.assert_close(slope, wanted)
+
+
 # DDPG
 
 

@@ -20,13 +20,19 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
 }
-# Activation in place, and its gradient from what came out of it: (grad, output) -> grad.
+# Activation in place, and its gradient from what came out of it, in place, too: (grad, output) -> grad.
 Activation = tuple[
     Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ]
 _FUSED: dict[str, Activation] = {
-    "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0)),
-    "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
+    "relu": (
+        torch.relu_,
+        lambda grad, out: torch.ops.aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad),
+    ),
+    "tanh": (
+        torch.tanh_,
+        lambda grad, out: torch.ops.aten.tanh_backward.grad_input(grad, out, grad_input=grad),
+    ),
 }
 
 THIN = 8
@@ -145,7 +151,7 @@ def _backward(
 
 
 def through_activation(grad: torch.Tensor, out: torch.Tensor, activation: str) -> torch.Tensor:
-    """Return the gradient by the sums of a layer, of that by what came out of its activation."""
+    """Return the gradient by the sums of a layer, in place of that by what came out of its activation."""
     return _FUSED[activation][1](grad, out)
 
 
