@@ -91,10 +91,14 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
         self._slow: list[SlowCopy] = []
         self.actor_updates = 0
 
-    def _actor_adam(self, module: nn.Module) -> FlatAdam:
+    def _actor_adam(self, module: nn.Module, **options: Any) -> FlatAdam:
         """Return an optimizer with the learning rate of the actor."""
         rate = self.config.actor_rate()
-        return self.adam(module, lr=self.config.learning_rate if rate is None else rate)
+        return self.adam(module, lr=self.config.learning_rate if rate is None else rate, **options)
+
+    def _temperature_adam(self, temperature: nn.Module) -> FlatAdam:
+        """Return an optimizer of a temperature; ``adam_betas`` are those of networks."""
+        return self._actor_adam(temperature, betas=(0.9, 0.999))
 
     def _slow_copy(self, name: str, module: nn.Module, flat: torch.Tensor) -> Any:
         """Make a slow copy of a module, whose parameters lie in ``flat``, and take it into the state."""

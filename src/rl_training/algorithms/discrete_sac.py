@@ -53,7 +53,7 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
         self.optimizers["actor"] = self._actor_adam(model.actor)
         self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
         if config.ent_coef == "auto":
-            self.optimizers["temperature"] = self._actor_adam(self.temperature)
+            self.optimizers["temperature"] = self._temperature_adam(self.temperature)
         self.target_critic = self._slow_copy("target", model.critic, critic.flat)
         self._num_actions = model.actor.sizes[-1]
         self._mlp: NumpyMLP | None = None

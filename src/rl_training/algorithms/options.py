@@ -41,7 +41,7 @@ class OptimizerOptions(AlgorithmConfig):
     """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
     adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """How slowly Adam's means of the gradient and of its square follow."""
+    """How slowly Adam's means of a network's gradient and of its square follow."""
     max_grad_norm: PositiveFloat | None = None
     """Length to which longer gradients are cut; none leaves them as they are."""
 

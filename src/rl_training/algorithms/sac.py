@@ -62,7 +62,7 @@ class EntropyLearner(ContinuousLearner[Config, Model], Generic[Config, Model]):
         super().__init__(model, config, **options)
         self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
         if config.ent_coef == "auto":
-            self.optimizers["temperature"] = self._actor_adam(self.temperature)
+            self.optimizers["temperature"] = self._temperature_adam(self.temperature)
         auto = config.target_entropy == "auto"
         self.target_entropy = -float(self._action_size) if auto else float(config.target_entropy)
         self._matrices: MatrixNoise | None = None
