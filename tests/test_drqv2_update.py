@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from rl_training.algorithms import DrQv2
+from rl_training.algorithms.actor_critic import CriticLoss
 from rl_training.algorithms.augmentation import draw_shifts, shift_images
 from rl_training.algorithms.declared.drqv2 import DrQv2Config
 from rl_training.data import Batch
@@ -35,6 +36,14 @@ def load_plain() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def flat(module: nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+
+
+def seen_by(agent: DrQv2, given: Batch) -> CriticLoss:
+    return agent._critic_loss(given, *agent._see(given))
 
 
 def learner(network: Any = None, obs: Any = OBS, seed: int = 0, actions: int = 2, **options: Any) -> DrQv2:
@@ -270,7 +279,7 @@ def test_the_actor_does_not_train_the_encoder() -> None:
     agent = learner()
     features = agent.network.encoder(batch().obs)
     before = copy.deepcopy(agent.network.state_dict())
-    loss = agent._update_actor(features.detach())
+    loss = agent._improve(batch(), features.detach())["actor_loss"]
     moved = {
         name for name, value in agent.network.state_dict().items() if not torch.equal(value, before[name])
     }
@@ -282,8 +291,8 @@ def test_the_actor_does_not_train_the_encoder() -> None:
 def test_the_actor_loss_has_no_way_to_the_encoder() -> None:
     agent = learner(policy_delay=1)
     captured: list[torch.Tensor] = []
-    step = agent.actor_optimizer.step
-    agent.actor_optimizer.step = lambda loss: captured.append(loss) or step(loss)  # type: ignore[func-returns-value]
+    step = agent.optimizers["actor"].step
+    agent.optimizers["actor"].step = lambda loss: captured.append(loss) or step(loss)  # type: ignore[func-returns-value]
     for p in agent.network.parameters():
         p.requires_grad_(True)
     keep = torch.autograd.grad
@@ -307,24 +316,24 @@ def test_the_target_has_no_encoder() -> None:
 
 def test_target_moves_by_polyak() -> None:
     agent = learner(learning_rate=1e-30, tau=0.1)
-    online = agent._flat_critic.clone()
-    agent._flat_target.zero_()
+    online = flat(agent.network.critic).clone()
+    agent._slow[0].flat.zero_()
     for k in range(1, 8):
         agent.update(batch(seed=k))
-        assert torch.allclose(agent._flat_target, online * (1 - 0.9**k), atol=1e-6)
-    assert torch.allclose(agent._flat_critic, online, atol=1e-20)
+        assert torch.allclose(flat(agent.target), online * (1 - 0.9**k), atol=1e-6)
+    assert torch.allclose(flat(agent.network.critic), online, atol=1e-20)
 
 
 def test_actor_and_target_wait_for_their_turn() -> None:
     agent = learner(policy_delay=3)
     for i in range(1, 7):
-        actor, target = agent.actor_optimizer.flat.clone(), agent._flat_target.clone()
-        critic = agent._flat_critic.clone()
+        actor, target = agent.optimizers["actor"].flat.clone(), flat(agent.target).clone()
+        critic = flat(agent.network.critic).clone()
         metrics = agent.update(batch(seed=i)).metrics
         turn = i % 3 == 0
-        assert (not torch.equal(agent.actor_optimizer.flat, actor)) == turn
-        assert (not torch.equal(agent._flat_target, target)) == turn
-        assert not torch.equal(agent._flat_critic, critic)
+        assert (not torch.equal(agent.optimizers["actor"].flat, actor)) == turn
+        assert (not torch.equal(flat(agent.target), target)) == turn
+        assert not torch.equal(flat(agent.network.critic), critic)
         assert ("actor_loss" in metrics) == turn
     assert agent.status()["actor_updates"] == 2
     assert agent.updates == 6
@@ -336,13 +345,13 @@ def test_the_target_takes_the_smaller_value_of_a_smoothed_action() -> None:
     seen: list[torch.Tensor] = []
 
     class Stub(nn.Module):
-        def forward(self, features: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def forward(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
             seen.append(action)
-            return action[:, 0], -action[:, 0]
+            return torch.stack((action[:, 0], -action[:, 0]))
 
     agent.target = Stub()
     given = batch(32)
-    _, target = agent._critic_inputs(given)
+    target = seen_by(agent, given).target
     assert torch.allclose(target, given.reward - given.discount * seen[0][:, 0].abs())
     assert (seen[0].abs() <= 1).all()
     # With noise this large, nearly every action lies at the end of the clip, in each dimension by itself.
@@ -350,7 +359,7 @@ def test_the_target_takes_the_smaller_value_of_a_smoothed_action() -> None:
     spy._rng = np.random.default_rng(0)
     spy.config = agent.config.model_copy(update={"shift_pad": 0})
     seen.clear()
-    spy._critic_inputs(given)
+    seen_by(spy, given)
     with torch.no_grad():
         mean = spy.network.actor(spy.network.encoder(given.next_obs))
     distance = (seen[0] - mean).abs()
@@ -361,9 +370,9 @@ def test_the_target_takes_the_smaller_value_of_a_smoothed_action() -> None:
 def test_rewards_are_scaled_in_the_target_alone() -> None:
     given = batch(16)
     plain, scaled = learner(), learner(reward_scale=0.25)
-    features, target = plain._critic_inputs(given)
-    again, smaller = scaled._critic_inputs(given)
-    assert torch.equal(features, again)
+    first, second = seen_by(plain, given), seen_by(scaled, given)
+    target, smaller = first.target, second.target
+    assert torch.equal(first.value, second.value)
     assert torch.allclose(target - smaller, 0.75 * given.reward, atol=1e-6)
     assert not torch.allclose(target, smaller)
 
@@ -374,12 +383,12 @@ def test_the_learning_rate_follows_its_schedule() -> None:
         falling.advance(step)
         constant.advance(step)
         assert falling.status()["learning_rate"] == pytest.approx(rate)
-        assert falling.critic_optimizer.lr == falling.actor_optimizer.lr
-        assert constant.critic_optimizer.lr == constant.actor_optimizer.lr == 1e-3
+        assert falling.optimizers["critic"].lr == falling.optimizers["actor"].lr
+        assert constant.optimizers["critic"].lr == constant.optimizers["actor"].lr == 1e-3
     other = learner(learning_rate_final=1e-4)
     falling.advance(500)
     other.load_state_dict(copy.deepcopy(falling.state_dict()))
-    assert other.actor_optimizer.lr == pytest.approx(5.5e-4)
+    assert other.optimizers["actor"].lr == pytest.approx(5.5e-4)
 
 
 def test_noise_follows_its_schedule() -> None:
@@ -432,7 +441,7 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
     assert (other.updates, other.actor_updates) == (6, 3)
     for mine, theirs in zip(agent.network.parameters(), other.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    assert torch.equal(agent._flat_target, other._flat_target)
+    assert torch.equal(flat(agent.target), flat(other.target))
     with pytest.raises(CheckpointError):
         learner(DrQv2Network(OBS, 2, (16, 16))).load_state_dict(agent.state_dict())
 
@@ -476,7 +485,7 @@ def test_the_policy_reaches_the_gain_of_riccati() -> None:
         u = torch.rand((128, 1), generator=g) * 2 - 1
         reward = -(x.square() + cost * u.square()).squeeze(1)
         agent.update(Batch(x, u, reward, torch.full((128,), gamma), a * x + b * u))
-        for optimizer in (agent.critic_optimizer, agent.actor_optimizer):
+        for optimizer in (agent.optimizers["critic"], agent.optimizers["actor"]):
             optimizer.lr = 3e-3 * (1 - i / 2_500) + 1e-5
     x = torch.linspace(-0.8, 0.8, 33)[:, None]
     with torch.no_grad():

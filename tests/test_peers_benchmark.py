@@ -290,6 +290,14 @@ def test_ours_and_stable_baselines3_make_the_same_of_a_rollout() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_ours_and_the_peers_actor_critics_make_the_same_of_a_batch() -> None:
+    pytest.importorskip("stable_baselines3")
+    crossq = ["crossq"] if importlib.util.find_spec("sb3_contrib") else []
+    command = [sys.executable, str(PEERS / "cross_check_actor_critic.py"), "sac", "td3", *crossq]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.usefixtures("peers_path")
 def test_a_side_that_updates_less_is_a_failure(tmp_path: Path) -> None:
     import jobs

@@ -23,15 +23,31 @@ SHOWN = {
     ],
     "a2c": ["of a pole that is upright: ", "21 gradient steps, one for 62 env steps; 0% clipped"],
     "recurrent_ppo": ["episodes ended in 500 steps of 4 environments if actions are drawn"],
+    "ddpg": ["pendulum hanging: left -", "pendulum upright: torque "],
+    "td3": ["pendulum falling: the critics say -", "pendulum upright: torque "],
+    "sac": ["step   1000: temperature 0.", "pendulum upright: torque "],
+    "tqc": ["pendulum upright: returns from -", "pendulum upright: torque "],
+    "crossq": ["speed: ", "402 batches of the actor, no target network"],
+    "discrete_sac": [
+        "pole upright: a push to the right has ",
+        "drawn ten times for a pole that is upright: [",
+    ],
     "trpo": ["step   1024: KL divergence 0.00", "2 updates, of which the line search refused "],
 }
+
+
+PENDULUM = {"ddpg", "td3", "sac", "tqc", "crossq", "drqv2"}
+
+
+def environment(algo: str) -> str:
+    return "pendulum" if algo in PENDULUM else "cartpole"
 
 
 @pytest.mark.parametrize("algo", SHOWN)
 def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> None:
     def run() -> None:
         os.chdir(tmp_path)
-        script = str(EXAMPLES / f"{algo}_cartpole_reference.py")
+        script = str(EXAMPLES / f"{algo}_{environment(algo)}_reference.py")
         sys.argv = [script, "--total-timesteps", "1304", "--episodes", "3", "--run-dir", "run"]
         runpy.run_path(script, run_name="__main__")
 
@@ -44,6 +60,5 @@ def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> N
 
 def test_every_script_is_run_by_some_test() -> None:
     scripts = {path.name for path in EXAMPLES.glob("*_reference.py")}
-    apart = {"dqn", "prioritized_dqn", "qr_dqn", "drqn"}
-    cartpole = {f"{algo}_cartpole_reference.py" for algo in (*SHOWN, *apart)}
-    assert scripts == cartpole | {"drqv2_pendulum_reference.py"}
+    apart = {"dqn", "prioritized_dqn", "qr_dqn", "drqn", "drqv2"}
+    assert scripts == {f"{algo}_{environment(algo)}_reference.py" for algo in (*SHOWN, *apart)}

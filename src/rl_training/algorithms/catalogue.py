@@ -32,6 +32,12 @@ PACKAGED = (
     "a2c",
     "recurrent_ppo",
     "trpo",
+    "ddpg",
+    "td3",
+    "sac",
+    "tqc",
+    "discrete_sac",
+    "crossq",
 )
 """The algorithms of this package, each declared in ``declared/NAME.py`` as ``SPEC``."""
 ENTRY_POINT = "rl_training.algorithms"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
+from rl_training.algorithms.actor_critic import (
+    ActorCriticLearner,
+    CriticLoss,
+    Metrics,
+    frozen,
+    smallest,
+    squared_loss,
+)
 from rl_training.algorithms.augmentation import draw_shifts, shift_images
+from rl_training.algorithms.ddpg import deterministic_policy_loss
 from rl_training.algorithms.declared.drqv2 import DrQv2Config
-from rl_training.algorithms.learner import Learner
-from rl_training.algorithms.optimizer import flatten_parameters, polyak
-from rl_training.algorithms.protocol import Decision, Means, UpdateResult
+from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.schedules import linear
 from rl_training.data.transitions import Batch, Carry
 from rl_training.models.actors import with_noise
@@ -22,30 +27,22 @@ from rl_training.models.cnn.drqv2 import DrQv2Network
 from rl_training.spaces import Array
 
 
-class DrQv2(Learner[DrQv2Config, Batch]):
+class DrQv2(ActorCriticLearner[DrQv2Config, DrQv2Network]):
     """Learns a deterministic policy and twin values of it on the features of one encoder.
 
     The encoder follows the critic's loss alone, and has no target of its own: what a target is made of is the
     next observation's features as they are now, and a slow copy of the critic behind the encoder.
     """
 
-    counters: ClassVar[tuple[str, ...]] = ("actor_updates",)
+    targets_wait: ClassVar[bool] = True
 
-    def __init__(
-        self, network: DrQv2Network, config: DrQv2Config, *, action_shape: tuple[int, ...], **options: Any
-    ) -> None:
-        super().__init__(config, **options)
-        self.network = self.own("online", network)
-        self.target = self.own("target", copy.deepcopy(network.critic))
-        self._action_shape = action_shape
+    def __init__(self, network: DrQv2Network, config: DrQv2Config, **options: Any) -> None:
+        super().__init__(network, config, **options)
         # Adam treats every number by itself, so that one of them over two parts is the same as one for each.
-        self.critic_optimizer = self.adam(nn.ModuleList([network.encoder, network.critic]))
-        self.actor_optimizer = self.adam(network.actor)
-        self.optimizers = {"critic": self.critic_optimizer, "actor": self.actor_optimizer}
-        self._flat_target = flatten_parameters(self.target)
-        self.target.requires_grad_(False)
-        self._flat_critic = self.critic_optimizer.flat[-len(self._flat_target) :]
-        self.actor_updates = 0
+        critic = self.optimizers["critic"] = self.adam(nn.ModuleList([network.encoder, network.critic]))
+        self.optimizers["actor"] = self._actor_adam(network.actor)
+        size = sum(parameter.numel() for parameter in network.critic.parameters())
+        self.target = self._slow_copy("target", network.critic, critic.flat[-size:])
         self.std = config.std_initial
         self.advance(0)
 
@@ -55,58 +52,38 @@ class DrQv2(Learner[DrQv2Config, Batch]):
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:
         """Choose actions [N, *action]; when exploring, with noise, and before learning starts, at random."""
-        shape = (len(obs), *self._action_shape)
-        if explore and self._env_steps < self.config.learning_starts:
-            return Decision(self._rng.uniform(-1.0, 1.0, shape).astype(np.float32))
+        if self._warming_up(explore):
+            return Decision(self._uniform(len(obs)))
         with torch.no_grad():
             action = self.network.act(torch.as_tensor(obs, device=self.device))
             if explore:
                 action = with_noise(action, self._noise(len(obs)))
-        return Decision(action.cpu().numpy().reshape(shape))
+        return Decision(action.cpu().numpy().reshape(-1, *self._action_shape))
 
     def _noise(self, count: int) -> torch.Tensor:
-        size = int(np.prod(self._action_shape))
-        noise = self._rng.standard_normal((count, size), dtype=np.float32) * np.float32(self.std)
-        return torch.as_tensor(noise, device=self.device)
+        return self._normal(count) * self.std
 
     # Learning
 
-    def update(self, batch: Batch) -> UpdateResult:
-        """Make one gradient step of critic and encoder, and every ``policy_delay``-th time one of the actor."""
-        features, target = self._critic_inputs(batch)
-        action = batch.action.flatten(1)
-        first, second = self.network.critic(features, action)
-        loss = nn.functional.mse_loss(first, target) + nn.functional.mse_loss(second, target)
-        norm = self.critic_optimizer.step(loss)
-        self.updates += 1
-        metrics = {
-            "critic_loss": loss.detach(),
-            "q_value_mean": torch.minimum(first, second).detach(),
-            "target_q_mean": target,
-            "critic_grad_norm": norm,
-        }
-        if self.updates % self.config.policy_delay == 0:
-            metrics["actor_loss"] = self._update_actor(features.detach())
-            polyak(self._flat_target, self._flat_critic, self.config.tau)
-        return UpdateResult(Means(metrics))
-
-    def _critic_inputs(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the features [B, size] of the observations, with their graph, and targets [B] of the values."""
+    def _see(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the features [B, size] of shifted images, with their graph, and of those that followed."""
         with self.learning(self.network):
             features = self.network.encoder(self._augmented(batch.obs))
         with torch.no_grad():
-            following = self.network.encoder(self._augmented(batch.next_obs))
-            action = self._smoothed(self.network.actor(following))
-            value = torch.minimum(*self.target(following, action))
-            target = self.config.reward_scale * batch.reward + batch.discount * value
-        return features, target
+            return features, self.network.encoder(self._augmented(batch.next_obs))
 
-    def _update_actor(self, features: torch.Tensor) -> torch.Tensor:
-        action = self._smoothed(self.network.actor(features))
-        loss: torch.Tensor = -torch.minimum(*self.network.critic(features, action)).mean()
-        self.actor_optimizer.step(loss)
-        self.actor_updates += 1
-        return loss.detach()
+    def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
+        with torch.no_grad():
+            value = smallest(self.target(following, self._smoothed(self.network.actor(following))))
+            target = self.config.reward_scale * batch.reward + batch.discount * value
+        return squared_loss(self.network.critic(x, batch.action.flatten(1)), target, None)
+
+    def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
+        with frozen(self.optimizers["critic"]):
+            values = self.network.critic(x, self._smoothed(self.network.actor(x)))
+        loss = deterministic_policy_loss(smallest(values))
+        self.optimizers["actor"].step(loss)
+        return {"actor_loss": loss.detach()}
 
     def _smoothed(self, action: torch.Tensor) -> torch.Tensor:
         return with_noise(action, self._noise(len(action)), self.config.std_clip)

@@ -54,7 +54,9 @@ class Learner(ABC, Generic[Config, B]):
         self._total = total_timesteps
         self._rng = rng if rng is not None else np.random.default_rng()
         self._torch_stream: TorchStream | None = None
-        self._moded: set[nn.Module] = set()  # networks that differ between training and evaluation
+        self._moded: set[nn.Module] = (
+            set()
+        )  # networks, and parts, that differ between training and evaluation
         self._normalizers: list[RunningNormalizer] = []
         self._env_steps = 0
 
@@ -67,8 +69,8 @@ class Learner(ABC, Generic[Config, B]):
         self.networks[name] = network.to(self.device).eval()
         if has_modes(network) and self._torch_stream is None:
             self._torch_stream = TorchStream()
-        if has_to_be_switched(network):
-            self._moded.add(network)
+        parts: list[nn.Module] = [network, *network.children()]
+        self._moded.update(part for part in parts if has_to_be_switched(part))
         found = [m for m in network.modules() if isinstance(m, RunningNormalizer)]
         self._normalizers = list(dict.fromkeys([*self._normalizers, *found]))  # networks may share one
         return network
@@ -76,7 +78,12 @@ class Learner(ABC, Generic[Config, B]):
     def adam(self, module: nn.Module, **options: Any) -> FlatAdam:
         """Return an optimizer of a module's parameters with the settings of the config."""
         c = self.config
-        settings = {"lr": c.learning_rate, "eps": c.adam_eps, "max_grad_norm": c.max_grad_norm}
+        settings = {
+            "lr": c.learning_rate,
+            "eps": c.adam_eps,
+            "betas": c.adam_betas,
+            "max_grad_norm": c.max_grad_norm,
+        }
         return FlatAdam(module, **{**settings, **options})
 
     # Acting
@@ -84,6 +91,10 @@ class Learner(ABC, Generic[Config, B]):
     def initial_carry(self, count: int) -> Carry | None:
         """Return none: this learner is memoryless."""
         return None
+
+    def exploration_carry(self, count: int) -> Carry | None:
+        """Return the memory of ``count`` episodes that are about to be explored: noise may remember, too."""
+        return self.initial_carry(count)
 
     @abstractmethod
     def act(
@@ -128,7 +139,8 @@ class Learner(ABC, Generic[Config, B]):
         if c.learning_rate_final is not None:
             rate = linear(c.learning_rate, c.learning_rate_final, self._total, env_steps)
             for optimizer in self.optimizers.values():
-                optimizer.lr = rate
+                own = optimizer.initial_lr
+                optimizer.lr = rate if own == c.learning_rate else rate * (own / c.learning_rate)
 
     def status(self) -> dict[str, float]:
         """Return the learning rate and the counters."""

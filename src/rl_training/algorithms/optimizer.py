@@ -62,14 +62,20 @@ class FlatAdam:
         max_grad_norm: float | None = None,
     ) -> None:
         self.lr, self.eps, self.max_grad_norm = lr, eps, max_grad_norm
+        self.initial_lr = lr
         self.betas = betas
         self.flat = flatten_parameters(module)
-        self._parameters = _trainable(module)
+        self.parameters = _trainable(module)
+        """What is trained, as views of ``flat``."""
         self.grad = torch.zeros_like(self.flat)
         """Where a gradient that was found without autograd is to be written, before ``apply``."""
         self._exp_avg = torch.zeros_like(self.flat)
         self._exp_avg_sq = torch.zeros_like(self.flat)
         self._step = torch.zeros((), dtype=torch.float32, device=self.flat.device)
+
+    def grad_views(self) -> list[torch.Tensor]:
+        """Return ``grad`` in the shapes of the parameters."""
+        return _views(self.grad, [parameter.detach() for parameter in self.parameters])
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Descend once along the gradient of ``loss``; return the gradient's norm before clipping."""
@@ -81,7 +87,7 @@ class FlatAdam:
         """Descend once along the gradient of a loss whose slopes by ``outputs`` of the module are known."""
         # A user's network may have parameters that have no part in this loss: their gradient is zero.
         grads = torch.autograd.grad(
-            outputs, self._parameters, slopes, allow_unused=True, materialize_grads=True
+            outputs, self.parameters, slopes, allow_unused=True, materialize_grads=True
         )
         torch.cat([grad.reshape(-1) for grad in grads], out=self.grad)
         return self.apply(loss)

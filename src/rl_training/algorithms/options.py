@@ -22,6 +22,7 @@ from rl_training.config.schema import (
 Steps = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1000)]
 Share = Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, le=1.0)]
 NotNegative = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0)]
+Decay = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0, lt=1.0)]
 Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
 """Of a layer, or of what it gives."""
 
@@ -29,12 +30,18 @@ Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
 class OptimizerOptions(AlgorithmConfig):
     """How weights follow gradients."""
 
-    aliases: ClassVar[dict[str, str]] = {"lr": "learning_rate", "grad_clip": "max_grad_norm"}
+    aliases: ClassVar[dict[str, str]] = {
+        "lr": "learning_rate",
+        "grad_clip": "max_grad_norm",
+        "betas": "adam_betas",
+    }
 
     learning_rate: PositiveFloat = 2.5e-4
     learning_rate_final: NotNegative | None = None
     """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
+    adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
+    """How slowly Adam's means of a network's gradient and of its square follow."""
     max_grad_norm: PositiveFloat | None = None
     """Length to which longer gradients are cut; none leaves them as they are."""
 

@@ -39,6 +39,10 @@ class Algorithm(Protocol[B_contra]):
         """Return the memory of ``count`` episodes that are about to begin; none if the learner is memoryless."""
         ...
 
+    def exploration_carry(self, count: int) -> Carry | None:
+        """Return the same where it is explored: what noise remembers is carried along, too."""
+        ...
+
     def act(
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:

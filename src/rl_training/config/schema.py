@@ -105,6 +105,8 @@ class NetworkConfig(Model):
     """The network between observation and head."""
 
     hidden_sizes: Annotated[tuple[Count, ...], Field(max_length=32)] = (256, 256)
+    critic_hidden_sizes: Annotated[tuple[Count, ...], Field(max_length=32)] | None = None
+    """Of the critics, if they are of another size; only for actor-critics with replay."""
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] = "relu"
     normalize_obs: bool = False
     """Standardise observations by running statistics that live in, and are saved with, the model."""
@@ -158,6 +160,8 @@ class AlgorithmConfig(Model):
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that decide what the saved state means, so that a resumed run cannot change them; a subclass adds its
     own."""
+    separate_critic: ClassVar[bool] = False
+    """Whether ``network.critic_hidden_sizes`` has a meaning."""
     network_defaults: ClassVar[dict[str, Any]] = {}
     """What of the section ``network`` has another default for this algorithm."""
 
@@ -169,6 +173,11 @@ class AlgorithmConfig(Model):
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""
+
+    def changed(self, *names: str) -> list[str]:
+        """Return those of the options that do not have their default value."""
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].default]
 
 
 K = TypeVar("K", bound=AlgorithmConfig)
@@ -208,5 +217,9 @@ class ExperimentConfig(Model, Generic[K]):
             raise ValueError(f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; {nearest}")
         if self.network.layer_norm and min(self.network.hidden_sizes, default=0) < 2:
             raise ValueError("network.layer_norm: needs hidden layers, of two units or more each")
+        if self.network.critic_hidden_sizes is not None and not self.algo_kwargs.separate_critic:
+            raise ValueError(
+                f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes"
+            )
         self.algo_kwargs.check(self)
         return self

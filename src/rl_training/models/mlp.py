@@ -20,17 +20,25 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
 }
-# Activation in place, and its gradient from what came out of it: (grad, output) -> grad.
+# Activation in place, and its gradient from what came out of it, in place, too: (grad, output) -> grad.
 Activation = tuple[
     Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ]
 _FUSED: dict[str, Activation] = {
-    "relu": (torch.relu_, lambda grad, out: torch.ops.aten.threshold_backward(grad, out, 0)),
-    "tanh": (torch.tanh_, lambda grad, out: torch.ops.aten.tanh_backward(grad, out)),
+    "relu": (
+        torch.relu_,
+        lambda grad, out: torch.ops.aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad),
+    ),
+    "tanh": (
+        torch.tanh_,
+        lambda grad, out: torch.ops.aten.tanh_backward.grad_input(grad, out, grad_input=grad),
+    ),
 }
 
 THIN = 8
 """A product of matrices is thin if one of its three sizes is no larger than this."""
+NARROW = 64
+"""Columns up to which gradients of weights are computed transposed."""
 MAX_PRODUCTS = 2**18
 """Multiplications in one product above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
@@ -43,6 +51,7 @@ class MLP(nn.Module):
     therefore each written as one function; other activations go through torch's own modules.
 
     With ``layer_norm``, the sums of every hidden layer are normalised before they are activated (Ba et al. 2016).
+    With ``dropout``, that share of the sums of hidden layers is dropped before (Hiraoka et al. 2022), in training mode.
     With ``noisy_sigma``, the layers from ``noisy_from`` on are noisy, and the last one in any case.
 
     The fused function can be differentiated once. Second derivatives, as in products with a Fisher matrix, need
@@ -60,6 +69,7 @@ class MLP(nn.Module):
         noisy_sigma: float | None = None,
         noisy_from: int = 1,
         fused: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.sizes, self.activation = tuple(sizes), activation
@@ -72,7 +82,8 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(self._layers)
         self.noisy = plain < len(pairs)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
-        self.fused = fused and activation in _FUSED and not self.norms
+        self.dropout = nn.Dropout(dropout) if dropout else None
+        self.fused = fused and activation in _FUSED and not self.norms and self.dropout is None
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)
@@ -85,9 +96,12 @@ class MLP(nn.Module):
             parameters = self._effective() if self.noisy else self.flat
             if torch.is_grad_enabled():
                 return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
-            return _layers(x, self.activation, parameters)[-1]
+            return forward_layers(x, self.activation, parameters)[-1]
         for i, layer in enumerate(self._layers[:-1]):
-            x = self._activate(self.norms[i](layer(x)) if self.norms else layer(x))
+            x = layer(x)
+            if self.dropout is not None:
+                x = self.dropout(x)
+            x = self._activate(self.norms[i](x) if self.norms else x)
         out: torch.Tensor = self._layers[-1](x)
         return out
 
@@ -103,7 +117,10 @@ class MLP(nn.Module):
         return isinstance(last, NoisyLinear) and last.noise is not None and len(last.noise[0]) > 1
 
 
-def _layers(x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def forward_layers(
+    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the inputs, the activated sums of every hidden layer, and the outputs, without a graph."""
     activate, _ = _FUSED[activation]
     outputs = [x]
     last = len(parameters) - 2
@@ -118,17 +135,34 @@ def _backward(
     activation: str,
     parameters: Sequence[torch.Tensor],
     grad: torch.Tensor,
+    *,
+    weights: bool = True,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Return the gradients of the parameters, and of the first layer's sum."""
-    _, through_activation = _FUSED[activation]
+    """Return the gradients of the parameters, none without ``weights``, and of the first layer's sum."""
     grads: list[torch.Tensor] = []
     for i in range(len(parameters) - 2, -1, -2):
         below = layers[i // 2]
-        grads.append(grad.sum(0))
-        grads.append(_product(grad.t(), below))
+        if weights:
+            grads.append(grad.sum(0))
+            grads.append(_product(grad.t(), below))
         if i > 0:
-            grad = through_activation(_product(grad, parameters[i]), below)
+            grad = through_activation(_product(grad, parameters[i]), below, activation)
     return grads[::-1], grad
+
+
+def through_activation(grad: torch.Tensor, out: torch.Tensor, activation: str) -> torch.Tensor:
+    """Return the gradient by the sums of a layer, in place of that by what came out of its activation."""
+    return _FUSED[activation][1](grad, out)
+
+
+def thin_product(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+    """Write a @ b to ``out``; with few columns, MKL is faster the other way round."""
+    if b.shape[1] > NARROW:
+        torch.mm(a, b, out=out)
+    elif min(*a.shape, b.shape[1]) <= THIN:
+        out.copy_(_product(a, b))
+    else:
+        out.copy_(torch.mm(b.t(), a.t()).t())
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -155,7 +189,7 @@ def _is_numpys(a: torch.Tensor, b: torch.Tensor, products: int) -> bool:
 class _MLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
-        outputs = _layers(x, activation, parameters)
+        outputs = forward_layers(x, activation, parameters)
         ctx.activation = activation
         ctx.save_for_backward(*outputs[:-1], *parameters)
         return outputs[-1]
@@ -165,6 +199,8 @@ class _MLPFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         count = len(ctx.saved_tensors) // 3  # of layers: each saved its input, weight and bias
         layers, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        grads, first = _backward(layers, ctx.activation, parameters, grad)
+        # A critic that only shows its actor the way has no use for gradients of its own weights.
+        frozen = not any(ctx.needs_input_grad[2:])
+        grads, first = _backward(layers, ctx.activation, parameters, grad, weights=not frozen)
         of_input = torch.mm(first, parameters[0]) if ctx.needs_input_grad[0] else None
-        return (of_input, None, *grads)
+        return (of_input, None, *(grads if grads else [None] * len(parameters)))

@@ -52,7 +52,9 @@ class Policy:
         carry = self._carry(state, episode_start, reward, len(batch))
         decision = decide(self.algorithm, batch, carry, mask, explore=not deterministic)
         action = self.actions.to_env(decision.to_play)
-        return (action[0] if single else action), decision.carry
+        # What only noise remembers is not handed out: it means nothing outside of training.
+        state = None if carry is None else decision.carry
+        return (action[0] if single else action), state
 
     def _batch(self, obs: Any) -> tuple[Array, bool]:
         try:

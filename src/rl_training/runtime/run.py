@@ -89,7 +89,7 @@ class Run:
             self.metrics.load_state_dict(tree["loop"]["metrics"])
             self.timer.seconds.update({name: float(seconds) for name, seconds in tree["time"].items()})
             restored = self.collector.load_state_dict(
-                tree["envs"], self.algorithm.initial_carry(self.config.env.num_envs)
+                tree["envs"], self.algorithm.exploration_carry(self.config.env.num_envs)
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(

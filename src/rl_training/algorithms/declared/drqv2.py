@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from rl_training.algorithms.building import own_network, refuse_network_options
-from rl_training.algorithms.options import OptimizerOptions, ReplayOptions, Share, Size, Steps
+from rl_training.algorithms.declared.actor_critic import DelayedOptions
+from rl_training.algorithms.options import Share, Size, Steps
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, CountOrZero, PositiveFloat, parse_number
 from rl_training.errors import ConfigError
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from rl_training.data import Batch, SequenceExperience
 
 
-class DrQv2Config(ReplayOptions, OptimizerOptions):
+class DrQv2Config(DelayedOptions):
     """Hyper-parameters of DrQ-v2; the defaults are those of the paper. A step is one of the agent's own."""
 
     aliases: ClassVar[dict[str, str]] = {
         "stddev_clip": "std_clip",
         "stddev_schedule": "std_initial",
-        "policy_freq": "policy_delay",
     }
     fixed: ClassVar[tuple[str, ...]] = ("feature_dim", "encoder_dim", "reward_scale")
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [1024, 1024]}
+    separate_critic: ClassVar[bool] = False
 
     learning_rate: PositiveFloat = 1e-4
     buffer_size: Count = 1_000_000

@@ -73,7 +73,7 @@ class DrQv2Actor(nn.Module):
 
 
 class DrQv2Critic(nn.Module):
-    """From features [B, size] and actions [B, A] to two values [B]."""
+    """From features [B, size] and actions [B, A] to two values [2, B]."""
 
     has_modes: ClassVar[bool] = False
 
@@ -81,10 +81,10 @@ class DrQv2Critic(nn.Module):
         super().__init__()
         self.trunk, self.heads = trunk, heads
 
-    def forward(self, features: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Return both values."""
-        first, second = self.heads(self.trunk(features), action)
-        return first, second
+        values: torch.Tensor = self.heads(self.trunk(features), action)
+        return values
 
 
 class DrQv2Network(nn.Module):

@@ -1,0 +1,142 @@
+"""What the declarations of the actor-critics with replay share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from rl_training.algorithms.options import OptimizerOptions, PriorityOptions, ReplayOptions, Share
+from rl_training.algorithms.spec import BuildContext
+from rl_training.config.schema import AlgorithmConfig, Count, ExperimentConfig, PositiveFloat, parse_number
+from rl_training.errors import ConfigError
+
+L = TypeVar("L")
+Critics = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=64)]
+Dropout = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0, lt=1.0)]
+NoiseSize = Annotated[float, BeforeValidator(parse_number), Field(ge=0.0, le=1.0)]
+"""In units of actions from -1 to 1, whose range it must not exceed."""
+SMALLEST: dict[str, Any] = {
+    "env": {"id": "Pendulum-v1"},
+    "total_timesteps": 200,
+    "algo_kwargs": {"learning_starts": 50, "batch_size": 16, "buffer_size": 500, "train_freq": 2},
+    "network": {"hidden_sizes": [16]},
+}
+"""Of a run that is over in seconds."""
+
+
+class DelayedOptions(ReplayOptions, OptimizerOptions):
+    """Hyper-parameters of every actor-critic with replay."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "policy_freq": "policy_delay",
+        "policy_frequency": "policy_delay",
+        "actor_update_freq": "policy_delay",
+    }
+    separate_critic: ClassVar[bool] = True
+
+    policy_delay: Count = 1
+    """Updates of the critics for each of the actor."""
+
+    def actor_rate(self) -> float | None:
+        """Return the learning rate of the actor, if it is another one."""
+        return None
+
+
+class ActorCriticConfig(PriorityOptions, DelayedOptions):
+    """Hyper-parameters that the actor-critics for vectors share."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "actor_lr": "actor_learning_rate",
+        "policy_lr": "actor_learning_rate",
+        "critic_lr": "learning_rate",
+        "q_lr": "learning_rate",
+        "num_critics": "n_critics",
+        "num_qs": "n_critics",
+        "dropout": "critic_dropout",
+        "dropout_rate": "critic_dropout",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("n_critics", "critic_layer_norm", "critic_dropout")
+
+    learning_rate: PositiveFloat = 3e-4
+    actor_learning_rate: PositiveFloat | None = None
+    """Of the actor and the temperature; none: the same. Its ratio to ``learning_rate`` stays where that falls."""
+    buffer_size: Count = 1_000_000
+    batch_size: Count = 256
+    train_freq: Count = 1
+    tau: Share = 0.005
+    """Share of the online networks that their slow copies take over at each of their updates."""
+    n_critics: Critics = 2
+    """Critics, the smallest of whose values makes the targets."""
+    critic_layer_norm: bool = False
+    """Normalise the critics' hidden layers; ``network.layer_norm`` normalises the actor's, too."""
+    critic_dropout: Dropout = 0.0
+    """Share of the critics' hidden units that is dropped in training."""
+
+    def actor_rate(self) -> float | None:
+        """Return the learning rate of the actor, if it is another one."""
+        return self.actor_learning_rate
+
+
+class ActionNoiseOptions(AlgorithmConfig):
+    """Exploration by noise on the actions, in units of actions from -1 to 1."""
+
+    aliases: ClassVar[dict[str, str]] = {
+        "exploration_noise": "action_noise_std",
+        "noise_std": "action_noise_std",
+    }
+    fixed: ClassVar[tuple[str, ...]] = ("action_noise",)
+
+    action_noise: Literal["normal", "ou", "none"] = "normal"
+    """``ou``: Ornstein-Uhlenbeck noise, which begins anew with each episode."""
+    action_noise_std: NoiseSize = 0.1
+    """Standard deviation; of ``ou``, that of its moves over a unit of time."""
+    ou_theta: PositiveFloat = 0.15
+    """How strongly Ornstein-Uhlenbeck noise is drawn back to zero."""
+    ou_dt: PositiveFloat = 0.01
+    """Time that passes in one of its steps."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse options of one kind of noise with another."""
+        super().check(experiment)
+        if self.action_noise != "ou":
+            for name in self.changed("ou_theta", "ou_dt"):
+                raise ValueError(f"algo_kwargs.{name}: only has a meaning with algo_kwargs.action_noise=ou")
+        if self.action_noise == "none" and self.changed("action_noise_std"):
+            raise ValueError("algo_kwargs.action_noise_std: has no effect with algo_kwargs.action_noise=none")
+
+
+def model_options(context: BuildContext) -> dict[str, Any]:
+    """Return the keywords of a model of perceptrons."""
+    options: ActorCriticConfig = context.options
+    shape = context.config.network
+    refuse_custom_network(context)
+    return {
+        "hidden_sizes": shape.hidden_sizes,
+        "critic_hidden_sizes": shape.critic_hidden_sizes,
+        "activation": shape.activation,
+        "normalize_obs": shape.normalize_obs,
+        "layer_norm": shape.layer_norm,
+        "n_critics": options.n_critics,
+        "critic_layer_norm": options.critic_layer_norm,
+        "critic_dropout": options.critic_dropout,
+    }
+
+
+def refuse_custom_network(context: BuildContext) -> None:
+    """Raise an error if there is a custom network."""
+    if context.network is not None:
+        raise ConfigError(
+            f"network: {context.config.algo} takes no custom network yet; network.hidden_sizes, "
+            "network.critic_hidden_sizes and network.activation shape the packaged one"
+        )
+
+
+def continuous_learner(
+    context: BuildContext, learner: Callable[..., L], model: Callable[..., Any], **options: Any
+) -> L:
+    """Build a learner for continuous actions around a model; ``options`` are those of the model."""
+    built = model(context.obs.shape, prod(context.actions.shape), **options)
+    return learner(built, context.options, action_shape=context.actions.shape, **context.for_learner())

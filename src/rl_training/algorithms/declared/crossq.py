@@ -1,0 +1,72 @@
+"""CrossQ, declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from rl_training.algorithms.building import refuse_network_options, replay_experience
+from rl_training.algorithms.declared.actor_critic import SMALLEST, continuous_learner, model_options
+from rl_training.algorithms.declared.sac import EntropyConfig, check_target_entropy
+from rl_training.algorithms.options import Decay, Share
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.config.schema import Count, CountOrZero, ExperimentConfig, PositiveFloat
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.crossq import CrossQ
+
+
+class CrossQConfig(EntropyConfig):
+    """Hyper-parameters of CrossQ. There are no slow copies, so ``tau`` has no meaning here."""
+
+    fixed: ClassVar[tuple[str, ...]] = ("batch_norm_momentum", "renorm_warm_up")
+    absent: ClassVar[tuple[str, ...]] = ("tau", "critic_layer_norm", "critic_dropout")
+
+    learning_rate: PositiveFloat = 1e-3
+    adam_betas: tuple[Decay, Decay] = (0.5, 0.999)
+    policy_delay: Count = 3
+    batch_size: Annotated[Count, Field(ge=2)] = 256
+    batch_norm_momentum: Share = 0.01
+    """Share of a batch's statistics that the running ones take over."""
+    renorm_warm_up: CountOrZero = 100_000
+    """Batches after which a layer also corrects towards its running statistics (batch renormalisation)."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse what belongs to other critics, and batches that have no statistics."""
+        super().check(experiment)
+        for name in self.changed(*self.absent):
+            raise ValueError(
+                f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation"
+            )
+
+
+def build_learner(context: BuildContext) -> CrossQ:
+    """Build the learner."""
+    from rl_training.algorithms.crossq import CrossQ
+    from rl_training.models.mlp_crossq import MLPCrossQModel
+
+    options: CrossQConfig = context.options
+    refuse_network_options(context, "not for crossq, whose layers are batch-normalised", "layer_norm")
+    check_target_entropy(context)
+    names = ("hidden_sizes", "critic_hidden_sizes", "activation", "normalize_obs", "n_critics")
+    shape = {name: value for name, value in model_options(context).items() if name in names}
+    norm = {"momentum": options.batch_norm_momentum, "warm_up": options.renorm_warm_up}
+    return continuous_learner(context, CrossQ, MLPCrossQModel, **shape, **norm)
+
+
+SPEC = AlgorithmSpec(
+    name="crossq",
+    class_name="CrossQ",
+    title="CrossQ",
+    summary="SAC without target networks: critics normalised over observations and those that followed together",
+    paper="Bhatt et al. 2024, CrossQ: batch normalization in deep reinforcement learning for greater sample efficiency "
+    "and simplicity",
+    url="https://arxiv.org/abs/1902.05605",
+    config=CrossQConfig,
+    learner="rl_training.algorithms.crossq:CrossQ",
+    build_learner=build_learner,
+    build_experience=replay_experience,
+    action_kinds=frozenset({"continuous"}),
+    smallest=SMALLEST,
+)

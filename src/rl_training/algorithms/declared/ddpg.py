@@ -1,0 +1,53 @@
+"""DDPG, declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rl_training.algorithms.building import replay_experience
+from rl_training.algorithms.declared.actor_critic import (
+    SMALLEST,
+    ActionNoiseOptions,
+    ActorCriticConfig,
+    Critics,
+    continuous_learner,
+    model_options,
+)
+from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.ddpg import DDPG
+
+
+class DeterministicConfig(ActionNoiseOptions, ActorCriticConfig):
+    """Hyper-parameters that DDPG and TD3 share."""
+
+
+class DDPGConfig(DeterministicConfig):
+    """Hyper-parameters of DDPG."""
+
+    n_critics: Critics = 1
+
+
+def build_learner(context: BuildContext) -> DDPG:
+    """Build the learner."""
+    from rl_training.algorithms.ddpg import DDPG
+    from rl_training.models.mlp_ddpg import MLPDDPGModel
+
+    return continuous_learner(context, DDPG, MLPDDPGModel, **model_options(context))
+
+
+SPEC = AlgorithmSpec(
+    name="ddpg",
+    class_name="DDPG",
+    title="DDPG",
+    summary="a deterministic policy that climbs the slope of its critic",
+    paper="Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
+    url="https://arxiv.org/abs/1509.02971",
+    config=DDPGConfig,
+    learner="rl_training.algorithms.ddpg:DDPG",
+    build_learner=build_learner,
+    build_experience=replay_experience,
+    action_kinds=frozenset({"continuous"}),
+    smallest=SMALLEST,
+)

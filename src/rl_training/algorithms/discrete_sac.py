@@ -1,0 +1,121 @@
+"""Discrete SAC (Christodoulou 2019): SAC whose expectations over actions are exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.actor_critic import (
+    ActorCriticLearner,
+    CriticLoss,
+    Metrics,
+    smallest,
+    squared_loss,
+)
+from rl_training.algorithms.declared.discrete_sac import DiscreteSACConfig
+from rl_training.algorithms.protocol import Decision
+from rl_training.algorithms.temperature import initial_temperature, temperature_gradient
+from rl_training.data.transitions import Batch, Carry
+from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, on_cpu
+from rl_training.models.mlp_discrete_sac import MLPDiscreteSACModel, masked_logits
+from rl_training.spaces import Array
+
+
+def expected(log_prob: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
+    """Return the expectation [B] of ``each`` [B, A] under a policy; what has no probability adds nothing."""
+    return torch.where(log_prob == -torch.inf, 0.0, log_prob.exp() * each).sum(1)
+
+
+def entropy_of(log_prob: torch.Tensor) -> torch.Tensor:
+    """Return the entropy [B] of a policy with these logarithms of probabilities [B, A]."""
+    return -expected(log_prob, log_prob.clamp(min=torch.finfo(log_prob.dtype).min))
+
+
+def discrete_policy_loss(
+    log_prob: torch.Tensor, values: torch.Tensor, alpha: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss of a policy [B, A] by the values [B, A] of all actions, and its entropy [B].
+
+    Summed over the actions, then averaged over the batch.
+    """
+    entropy = entropy_of(log_prob)
+    return -(expected(log_prob, values) + alpha * entropy).mean(), entropy.detach()
+
+
+class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
+    """The learner of Discrete SAC."""
+
+    def __init__(self, model: MLPDiscreteSACModel, config: DiscreteSACConfig, **options: Any) -> None:
+        super().__init__(model, config, **options)
+        critic = self.optimizers["critic"] = self.adam(model.critic)
+        self.optimizers["actor"] = self._actor_adam(model.actor)
+        self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
+        if config.ent_coef == "auto":
+            self.optimizers["temperature"] = self._temperature_adam(self.temperature)
+        self.target_critic = self._slow_copy("target", model.critic, critic.flat)
+        self._num_actions = model.actor.sizes[-1]
+        self._mlp: NumpyMLP | None = None
+        if on_cpu(model) and model.actor.activation in ACTIVATIONS:
+            self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(model.features)
+            self._most = max_batch(*self._mlp.weights)
+        self.advance(0)
+
+    # Acting
+
+    def act(
+        self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
+    ) -> Decision:
+        """Choose actions [N]: when exploring by their probabilities, before learning starts at random."""
+        warming_up = self._warming_up(explore)
+        logits: Array = np.zeros((len(obs), self._num_actions)) if warming_up else self._logits(obs)
+        if mask is not None:
+            logits = np.where(mask, logits, -np.inf)
+        if explore:  # the largest of logits with Gumbel noise is a draw by their probabilities
+            logits = logits + self._rng.gumbel(size=logits.shape)
+        return Decision(logits.argmax(1))
+
+    def _logits(self, obs: Array) -> Array:
+        if self._mlp is not None and len(obs) <= self._most:
+            return self._mlp(self._features(obs))
+        with torch.no_grad():
+            return self.network.logits(torch.as_tensor(obs, device=self.device)).cpu().numpy()
+
+    # Learning
+
+    def _value_of(self, values: torch.Tensor) -> torch.Tensor:
+        """Return one value [B, A] of every action, of all critics' [C, B, A]."""
+        return values.mean(0) if self.config.target == "mean" else smallest(values)
+
+    def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
+        with torch.no_grad():
+            log_prob = masked_logits(self.network.actor(following), batch.next_mask).log_softmax(1)
+            with self.learning(self.target_critic):
+                value = expected(log_prob, self._value_of(self.target_critic(following)))
+            if self.config.critic_entropy:
+                value = value + self.temperature() * entropy_of(log_prob)
+            target = batch.reward + batch.discount * value
+        with self.learning(self.network.critic):
+            values = self.network.critic(x)
+        taken = batch.action.expand(len(values), -1)[:, :, None]
+        return squared_loss(values.gather(2, taken)[:, :, 0], target, batch.weight)
+
+    def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
+        alpha = self.temperature()
+        with torch.no_grad(), self.learning(self.network.critic):
+            values = self._value_of(self.network.critic(x))
+        log_prob = masked_logits(self.network.actor(x), batch.mask).log_softmax(1)
+        loss, entropy = discrete_policy_loss(log_prob, values, alpha)
+        self.optimizers["actor"].step(loss)
+        if "temperature" in self.optimizers:
+            self._move_temperature(temperature_gradient(entropy, self._target_entropy(batch)))
+        return {"actor_loss": loss.detach(), "entropy": entropy, "ent_coef": alpha}
+
+    def _target_entropy(self, batch: Batch) -> torch.Tensor:
+        """Return the entropy [B] to keep: a share of what the allowed actions can have at most."""
+        if batch.mask is None:
+            most = torch.full_like(batch.reward, float(np.log(self._num_actions)))
+        else:
+            most = batch.mask.sum(1).to(batch.reward.dtype).log()
+        return self.config.target_entropy_ratio * most

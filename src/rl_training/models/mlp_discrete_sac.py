@@ -1,0 +1,76 @@
+"""The networks of Discrete SAC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+
+from rl_training.models.continuous import ActorCriticModel
+from rl_training.models.critics import QEnsemble
+from rl_training.models.mlp import MLP
+from rl_training.models.mlp_q_network import Features
+
+
+def masked_logits(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return logits [B, A] that give no probability to what ``mask`` [B, A] forbids."""
+    return logits if mask is None else logits.masked_fill(~mask, -torch.inf)
+
+
+class MLPDiscreteSACModel(ActorCriticModel[MLP, QEnsemble]):
+    """Logits of the actions [B, A] by one perceptron, and their values by several."""
+
+    has_modes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        num_actions: int,
+        *,
+        hidden_sizes: Sequence[int] = (64, 64),
+        critic_hidden_sizes: Sequence[int] | None = None,
+        activation: str = "relu",
+        normalize_obs: bool = False,
+        layer_norm: bool = False,
+        n_critics: int = 2,
+        critic_layer_norm: bool = False,
+        critic_dropout: float = 0.0,
+    ) -> None:
+        features = Features(obs_shape, normalize=normalize_obs)
+        super().__init__(
+            features,
+            MLP((features.size, *hidden_sizes, num_actions), activation, layer_norm=layer_norm),
+            QEnsemble(
+                features.size,
+                hidden_sizes if critic_hidden_sizes is None else critic_hidden_sizes,
+                num_actions,
+                count=n_critics,
+                activation=activation,
+                layer_norm=layer_norm or critic_layer_norm,
+                dropout=critic_dropout,
+            ),
+        )
+
+    def logits(self, obs: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits [B, A] of the policy."""
+        return masked_logits(self.actor(self.features(obs)), mask)
+
+    def act(self, obs: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the most likely actions [B] among those that ``mask`` [B, A] allows."""
+        return self.logits(obs, mask).argmax(1)
+
+    def sample(
+        self, obs: torch.Tensor, uniform: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return actions [B] made of ``uniform`` numbers [B] from 0 to 1, and the logarithms of their probabilities."""
+        log_prob = self.logits(obs, mask).log_softmax(1)
+        total = log_prob.exp().cumsum(1)
+        # Scaled to the last sum, which rounding may leave below one: else what is forbidden could be drawn.
+        action = (total <= uniform[:, None] * total[:, -1:]).sum(1)
+        return action, log_prob.gather(1, action[:, None])[:, 0]
+
+    def values(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return every critic's values of all actions [C, B, A]."""
+        value: torch.Tensor = self.critic(self.features(obs))
+        return value
