@@ -167,7 +167,7 @@ def spying(optimizer: Any, seen: list[torch.Tensor]) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"n_critics": 3}, {"network": {"activation": "tanh"}}])
-@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])
+@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac", "discrete_sac"])
 def test_gradients_without_autograd_are_those_of_autograd(algo: str, options: dict[str, Any]) -> None:
     direct, plain = (
         make_learner(algo, hidden=(24, 16), policy_delay=1, **copy.deepcopy(options)) for _ in range(2)
@@ -180,7 +180,7 @@ def test_gradients_without_autograd_are_those_of_autograd(algo: str, options: di
         for name, optimizer in learner.optimizers.items():
             optimizer.apply = spying(optimizer, grads.setdefault((which, name), []))
         with torch.no_grad():  # one log-deviation beyond its limit, where its gradient is cut off
-            learner.network.actor.net.flat[-1][-1] += 3.0
+            getattr(learner.network.actor, "net", learner.network.actor).flat[-1][-1] += 3.0
     for i in range(3):
         batch = random_batch(
             algo, 32, seed=i, weight=torch.rand(32, generator=torch.Generator().manual_seed(i))

@@ -166,6 +166,29 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
     assert not config.network.normalize_obs
 
 
+ACTOR_CRITIC = ("sac", "td3", "ddpg", "crossq", "discrete-sac")
+
+
+@pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize("name", ACTOR_CRITIC)
+def test_our_config_has_every_number_of_the_actor_critic_s_job(name: str) -> None:
+    import jobs
+    from workers.our_configs import experiment
+
+    job = jobs.CONTESTS[name].job
+    assert isinstance(job, jobs.ActorCriticJob)
+    assert jobs.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
+    config = load_config(experiment(job, 5_000, 3))
+    assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, 1)
+    assert (tuple(config.network.hidden_sizes), config.network.activation) == (job.hidden, "relu")
+    named = {field.name for field in dataclasses.fields(job)} - {"algo", "env", "num_envs", "hidden"}
+    only = {"tau": ("sac", "td3", "ddpg", "discrete_sac"), "ent_coef": ("discrete_sac",)}
+    for field in named:
+        if job.algo in only.get(field, (job.algo,)):
+            assert getattr(config.algo_kwargs, field) == getattr(job, field), field
+
+
 ON_POLICY = {
     "ppo": 20,
     "ppo-pendulum": 640,
@@ -340,7 +363,9 @@ def test_evaluation_plays_every_episode_once_and_always_the_same(monkeypatch: py
 
 
 @pytest.mark.usefixtures("peers_path")
-@pytest.mark.parametrize(("name", "config"), [("bar", "dqn/cartpole_quick"), ("ppo-bar", "ppo/cartpole_quick")])
+@pytest.mark.parametrize(
+    ("name", "config"), [("bar", "dqn/cartpole_quick"), ("ppo-bar", "ppo/cartpole_quick")]
+)
 def test_those_that_do_not_get_there_count_as_slower_than_all_others(
     name: str, config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,12 +97,40 @@ class OnPolicyJob:
         return self.updates_per_rollout / self.rollout
 
 
-AnyJob = Job | OnPolicyJob
+@dataclass(frozen=True)
+class ActorCriticJob:
+    """A run of an actor-critic with replay on a vector environment; every frequency counts env steps."""
+
+    algo: str = "sac"
+    """``ddpg``, ``td3``, ``sac``, ``crossq`` or ``discrete_sac``."""
+    env: str = "Pendulum-v1"
+    num_envs: int = 1
+    hidden: tuple[int, ...] = (256, 256)
+    """Of actor and critics each, with ReLU."""
+    batch_size: int = 256
+    train_freq: int = 1
+    gradient_steps: int = 1
+    learning_rate: float = 3e-4
+    buffer_size: int = 100_000
+    learning_starts: int = 1_000
+    gamma: float = 0.99
+    tau: float = 0.005
+    policy_delay: int = 1
+    """Of ``td3`` and ``crossq``."""
+    ent_coef: float | None = None
+    """Of ``discrete_sac``: a fixed temperature; none learns it."""
+
+    @property
+    def updates_per_step(self) -> float:
+        return self.gradient_steps / self.train_freq
+
+
+AnyJob = Job | OnPolicyJob | ActorCriticJob
 
 
 def read_job(data: Mapping[str, Any]) -> AnyJob:
     """Return the job that ``dataclasses.asdict`` made this of."""
-    kind = OnPolicyJob if "n_steps" in data else Job
+    kind = OnPolicyJob if "n_steps" in data else ActorCriticJob if "tau" in data else Job
     return kind(**{**data, "hidden": tuple(data["hidden"])})
 
 
@@ -149,6 +177,13 @@ TRPO = OnPolicyJob(
 )
 PPO_NATIVE = OnPolicyJob(num_envs=256, native=True, n_steps=16, batch_size=64, n_epochs=4)
 PPO_NATIVE_LARGE = replace(PPO_NATIVE, batch_size=1_024)  # as ppo/cartpole_fast has them
+SAC = ActorCriticJob()
+TD3 = ActorCriticJob(algo="td3", learning_rate=1e-3, policy_delay=2)
+DDPG = ActorCriticJob(algo="ddpg", learning_rate=1e-3)
+CROSSQ = ActorCriticJob(algo="crossq", learning_rate=1e-3, policy_delay=3)
+DISCRETE_SAC = ActorCriticJob(
+    algo="discrete_sac", env="CartPole-v1", hidden=(64, 64), batch_size=64, learning_rate=1e-3, ent_coef=0.05
+)
 
 CONTESTS = {
     "A": Contest(
@@ -198,6 +233,21 @@ CONTESTS = {
         ("ours", "sb3"),
         16_384,
         8_192,
+    ),
+    "sac": Contest(
+        "SAC, Pendulum-v1, hidden 256-256, batch 256, an update every step",
+        SAC,
+        ("ours", "sb3", "sbx"),
+        200,
+    ),
+    "td3": Contest("TD3, else as sac", TD3, ("ours", "sb3", "sbx"), 200),
+    "ddpg": Contest("DDPG, else as sac", DDPG, ("ours", "sb3", "sbx"), 200),
+    "crossq": Contest("CrossQ with critics of 256-256, else as sac", CROSSQ, ("ours", "sb3", "sbx"), 200),
+    "discrete-sac": Contest(
+        "Discrete SAC, CartPole-v1, hidden 64-64, batch 64, an update every step",
+        DISCRETE_SAC,
+        ("ours", "tianshou"),
+        500,
     ),
 }
 

@@ -21,9 +21,13 @@ from report import Report
 from sections import SECTIONS
 
 ON_POLICY = [name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.OnPolicyJob)]
+ACTOR_CRITIC = [
+    name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.ActorCriticJob)
+]
 GROUPS = {
     "speed": list(jobs.CONTESTS),
     "on-policy": [*ON_POLICY, "ppo-scaling", "ppo-bar"],
+    "actor-critic": ACTOR_CRITIC,
     "curves": [f"curves-{name}" for name in jobs.CURVES],
 }
 

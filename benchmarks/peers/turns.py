@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from context import Context
-from jobs import AnyJob, Job
+from jobs import AnyJob, Job, OnPolicyJob
 from worker import Worker, WorkerDied
 
 TOLERANCE = 0.02
@@ -65,7 +65,7 @@ def take_turns(
             job, budget = entrant.job, total
             if isinstance(job, Job):  # exploration ends with the warm-up, so that all turns are alike
                 job = replace(job, exploration_fraction=warm_up / total)
-            else:  # every turn may go on to the end of a rollout
+            elif isinstance(job, OnPolicyJob):  # every turn may go on to the end of a rollout
                 budget += (context.turns + 1) * job.rollout
             try:
                 worker = stack.enter_context(context.start(entrant.side, f"{where}-{entrant.name}"))
@@ -97,7 +97,7 @@ def take_turns(
 
 def _check_updates(context: Context, where: str, job: AnyJob, times: Times) -> None:
     wanted, made = job.updates_per_step, times.updates_per_step
-    native = not isinstance(job, Job) and job.native
+    native = isinstance(job, OnPolicyJob) and job.native
     if abs(made - wanted) > (NATIVE_TOLERANCE if native else TOLERANCE) * wanted:
         context.report.fail(where, f"{made:.4f} updates a step, the job has {wanted:.4f}")
 

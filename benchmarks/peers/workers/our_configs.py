@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs import AnyJob, Job, OnPolicyJob
+from jobs import ActorCriticJob, AnyJob, Job, OnPolicyJob
 
 
 def experiment(job: AnyJob, total: int, seed: int) -> dict[str, Any]:
     """Return the config of a job."""
+    if isinstance(job, ActorCriticJob):
+        return _actor_critic(job, total, seed)
     return _on_policy(job, total, seed) if isinstance(job, OnPolicyJob) else _dqn(job, total, seed)
 
 
@@ -94,4 +96,29 @@ def _trpo_options(job: OnPolicyJob) -> dict[str, Any]:
         "target_kl": job.target_kl,
         "cg_max_steps": job.cg_max_steps,
         "cg_damping": job.cg_damping,
+    }
+
+
+def _actor_critic(job: ActorCriticJob, total: int, seed: int) -> dict[str, Any]:
+    names = (
+        "batch_size",
+        "train_freq",
+        "gradient_steps",
+        "learning_rate",
+        "buffer_size",
+        "learning_starts",
+        "gamma",
+    )
+    own: dict[str, Any] = {"policy_delay": job.policy_delay}
+    if job.algo != "crossq":
+        own["tau"] = job.tau
+    if job.algo == "discrete_sac":
+        own["ent_coef"] = "auto" if job.ent_coef is None else job.ent_coef
+    return {
+        "algo": job.algo,
+        "env": {"id": job.env, "num_envs": job.num_envs},
+        "seed": seed,
+        "total_timesteps": total,
+        "network": {"hidden_sizes": list(job.hidden)},
+        "algo_kwargs": {**{name: getattr(job, name) for name in names}, **own},
     }

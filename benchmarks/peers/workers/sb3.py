@@ -7,17 +7,33 @@ from typing import Any
 import tasks
 import torch
 from images import stacked_channels
-from jobs import AnyJob, OnPolicyJob
+from jobs import ActorCriticJob, AnyJob, OnPolicyJob
 from protocol import Channel, peak_rss, serve
-from sb3_contrib import QRDQN, TRPO, RecurrentPPO
-from stable_baselines3 import DQN, PPO, TD3
+from sb3_contrib import QRDQN, TRPO, CrossQ, RecurrentPPO
+from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
 
-from workers.sb3_api import ModelRun, environments, on_policy_options, options, ppo_options
+from workers.sb3_api import (
+    ModelRun,
+    actor_critic_options,
+    environments,
+    on_policy_options,
+    options,
+    ppo_options,
+)
+
+ACTOR_CRITICS = {"sac": SAC, "td3": TD3, "ddpg": DDPG, "crossq": CrossQ}
 
 
 def build(job: AnyJob, total: int, seed: int) -> ModelRun:
     if isinstance(job, OnPolicyJob):
         return on_policy(job, total, seed)
+    if isinstance(job, ActorCriticJob):
+        arch = {"net_arch": {"pi": list(job.hidden), "qf": list(job.hidden)}}
+        learner: Any = ACTOR_CRITICS[job.algo]
+        found = learner(
+            "MlpPolicy", job.env, seed=seed, device="cpu", policy_kwargs=arch, **actor_critic_options(job)
+        )
+        return ModelRun(found, total)
     policy: dict[str, Any] = {
         "net_arch": list(job.hidden),
         "optimizer_class": torch.optim.Adam,

@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jobs import Job, OnPolicyJob
+import gymnasium as gym
+import numpy as np
+from jobs import ActorCriticJob, Job, OnPolicyJob
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
 from tasks import Array
 
 
@@ -32,6 +35,28 @@ def options(job: Job) -> dict[str, Any]:
         "exploration_initial_eps": job.exploration_initial_eps,
         "exploration_final_eps": job.exploration_final_eps,
     }
+
+
+def actor_critic_options(job: ActorCriticJob) -> dict[str, Any]:
+    """Return the options of DDPG, TD3, SAC and CrossQ, in torch or in JAX."""
+    names = (
+        "batch_size",
+        "train_freq",
+        "gradient_steps",
+        "learning_rate",
+        "buffer_size",
+        "learning_starts",
+        "gamma",
+    )
+    found = {name: getattr(job, name) for name in names}
+    if job.algo != "crossq":
+        found["tau"] = job.tau
+    if job.algo in ("td3", "crossq"):
+        found["policy_delay"] = job.policy_delay
+    if job.algo in ("td3", "ddpg"):
+        size = gym.make(job.env).action_space.shape or (1,)
+        found["action_noise"] = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
+    return found
 
 
 def on_policy_options(job: OnPolicyJob) -> dict[str, Any]:

@@ -13,13 +13,15 @@ import jax.numpy as jnp
 import optax
 import tasks
 import torch
-from jobs import AnyJob, OnPolicyJob
+from jobs import ActorCriticJob, AnyJob, OnPolicyJob
 from protocol import serve
-from sbx import DQN, PPO
+from sbx import DDPG, DQN, PPO, SAC, TD3, CrossQ
 from sbx.common.type_aliases import RLTrainState
 from sbx.dqn.policies import DQNPolicy
 
-from workers.sb3_api import ModelRun, environments, options, ppo_options
+from workers.sb3_api import ModelRun, actor_critic_options, environments, options, ppo_options
+
+ACTOR_CRITICS = {"sac": SAC, "td3": TD3, "ddpg": DDPG, "crossq": CrossQ}
 
 
 def linear(inputs: int, outputs: int) -> Any:
@@ -71,7 +73,12 @@ def clipped_adam(learning_rate: float, eps: float, max_grad_norm: float) -> Any:
 
 
 def build(job: AnyJob, total: int, seed: int) -> ModelRun:
-    if job.algo not in ("dqn", "ppo"):
+    if isinstance(job, ActorCriticJob) and job.algo in ACTOR_CRITICS:
+        arch = {"net_arch": {"pi": list(job.hidden), "qf": list(job.hidden)}}
+        learner: Any = ACTOR_CRITICS[job.algo]
+        found = learner("MlpPolicy", job.env, seed=seed, policy_kwargs=arch, **actor_critic_options(job))
+        return ModelRun(found, total)
+    if isinstance(job, ActorCriticJob) or job.algo not in ("dqn", "ppo"):
         raise SystemExit(f"algo: '{job.algo}' is not to be had here")
     if isinstance(job, OnPolicyJob):
         # Layers of any size, tanh and gradient clipping are its own here.

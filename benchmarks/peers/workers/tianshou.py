@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import tasks
 import torch
-from jobs import AnyJob, Job, OnPolicyJob
+from jobs import ActorCriticJob, AnyJob, Job, OnPolicyJob
 from protocol import serve
+from tianshou.algorithm.modelfree.discrete_sac import DiscreteSAC, DiscreteSACPolicy
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
 from tianshou.algorithm.modelfree.qrdqn import QRDQN, QRDQNPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
@@ -18,6 +19,7 @@ from tianshou.data import Batch, Collector, PrioritizedReplayBuffer, ReplayBuffe
 from tianshou.env import DummyVectorEnv
 from tianshou.trainer import OffPolicyTrainerParams
 from tianshou.utils.net.common import Net
+from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
 
 class _Clipped:
@@ -56,19 +58,43 @@ def algorithm(job: Job, env: gym.Env[Any, Any]) -> Any:
     )
 
 
+def discrete_sac(job: ActorCriticJob, env: gym.Env[Any, Any]) -> Any:
+    assert isinstance(env.action_space, gym.spaces.Discrete)
+    count = int(env.action_space.n)
+
+    def body() -> Net:
+        return Net(state_shape=env.observation_space.shape, hidden_sizes=list(job.hidden))
+
+    optim = AdamOptimizerFactory(lr=job.learning_rate)
+    actor = DiscreteActor(preprocess_net=body(), action_shape=count, softmax_output=False)
+    assert job.ent_coef is not None
+    return DiscreteSAC(
+        policy=DiscreteSACPolicy(actor=actor, action_space=env.action_space),
+        policy_optim=optim,
+        critic=DiscreteCritic(preprocess_net=body(), last_size=count),
+        critic_optim=optim,
+        critic2=DiscreteCritic(preprocess_net=body(), last_size=count),
+        critic2_optim=optim,
+        tau=job.tau,
+        gamma=job.gamma,
+        alpha=job.ent_coef,
+    )
+
+
 class TrainerRun:
     """A run of the trainer: random steps first, then rounds of ``train_freq`` steps and their updates."""
 
-    def __init__(self, job: Job, total: int, seed: int) -> None:
+    def __init__(self, job: Job | ActorCriticJob, total: int, seed: int) -> None:
         np.random.seed(seed)
         torch.manual_seed(seed)
         self._job, self._total = job, total
-        self._algorithm = algorithm(job, gym.make(job.env))
+        env = gym.make(job.env)
+        self._algorithm = algorithm(job, env) if isinstance(job, Job) else discrete_sac(job, env)
         self._envs = DummyVectorEnv([lambda: gym.make(job.env)])
         self._envs.seed(seed)
         self._buffer: Any = (
             PrioritizedReplayBuffer(job.buffer_size, alpha=job.alpha, beta=job.beta)
-            if job.algo == "prioritized_dqn"
+            if isinstance(job, Job) and job.algo == "prioritized_dqn"
             else ReplayBuffer(job.buffer_size)
         )
         self._steps = 0
@@ -81,7 +107,8 @@ class TrainerRun:
 
         def between_rounds(epoch: int, steps: int) -> None:
             self._steps = job.learning_starts + steps
-            self._algorithm.policy.set_eps_training(job.epsilon(self._steps, self._total))
+            if isinstance(job, Job):
+                self._algorithm.policy.set_eps_training(job.epsilon(self._steps, self._total))
             hook()
 
         self._algorithm.run_training(
@@ -114,9 +141,9 @@ class TrainerRun:
 
 
 def build(job: AnyJob, total: int, seed: int) -> TrainerRun:
-    if isinstance(job, OnPolicyJob):
+    if isinstance(job, OnPolicyJob) or (isinstance(job, ActorCriticJob) and job.algo != "discrete_sac"):
         raise SystemExit(f"algo: '{job.algo}' is not measured here")
-    if job.algo == "prioritized_dqn" and job.loss == "huber":
+    if isinstance(job, Job) and job.algo == "prioritized_dqn" and job.loss == "huber":
         raise SystemExit("loss: with huber, the weights of prioritized replay are left out; take mse")
     return TrainerRun(job, total, seed)
 

@@ -16,8 +16,8 @@ from torch import nn
 from rl_training.algorithms.declared.actor_critic import DelayedOptions
 from rl_training.algorithms.learner import Learner
 from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters, polyak
-from rl_training.algorithms.protocol import Means, UpdateResult
-from rl_training.data.transitions import Batch
+from rl_training.algorithms.protocol import Decision, Means, UpdateResult
+from rl_training.data.transitions import Batch, Carry
 
 Config = TypeVar("Config", bound=DelayedOptions)
 Model = TypeVar("Model", bound=nn.Module)
@@ -108,6 +108,10 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
 
     def _warming_up(self, explore: bool) -> bool:
         return explore and self._env_steps < self.config.learning_starts
+
+    def _at_random(self, count: int, carry: Carry | None) -> Decision:
+        """Decide for ``count`` environments at random; what noise remembers stays as it was."""
+        return Decision(self._uniform(count), self.exploration_carry(count) if carry is None else carry)
 
     def _uniform(self, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Draw actions [count, *action] from all that there are."""

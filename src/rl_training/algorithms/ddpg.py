@@ -51,7 +51,7 @@ class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
     ) -> Decision:
         """Choose actions [N, *action]: when exploring with noise, and before learning starts at random."""
         if self._warming_up(explore):
-            return Decision(self._uniform(len(obs)))
+            return self._at_random(len(obs), carry)
         action = self._acting.mode(obs)
         if explore:
             action, carry = self.noise.add(action, carry, self._rng)

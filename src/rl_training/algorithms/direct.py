@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from rl_training.algorithms.actor_critic import CriticLoss
+from rl_training.algorithms.actor_critic import CriticLoss, squared_loss
 from rl_training.algorithms.optimizer import FlatAdam
-from rl_training.models.critics import ActionQ
+from rl_training.models.critics import ActionQ, QEnsemble
 from rl_training.models.mirror import on_cpu
 from rl_training.models.mlp import MLP, forward_layers, thin_product, through_activation
 
@@ -105,6 +105,35 @@ class DirectCritics:
             some = [layer[rows] for layer in layers]
             slope[rows] = member.slope(some, torch.ones_like(some[-1]), x.shape[1])
         return value, slope
+
+
+class DirectEnsemble:
+    """Critics that give the values of all discrete actions."""
+
+    def __init__(self, critic: QEnsemble, optimizer: FlatAdam) -> None:
+        self._members = [DirectMLP(member, optimizer) for member in critic.members]
+
+    def fit(
+        self, x: torch.Tensor, action: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
+    ) -> CriticLoss:
+        """Store the gradient of the squared errors of the actions [B] taken; return these errors, without a graph."""
+        every = [member.forward(x) for member in self._members]
+        values = torch.stack([layers[-1] for layers in every])
+        taken = action.expand(len(every), -1)[:, :, None]
+        chosen = values.gather(2, taken)[:, :, 0]
+        found = squared_loss(chosen, target, weight)
+        pull = (chosen - target) * (2.0 / len(x))
+        if weight is not None:
+            pull = pull * weight
+        grads = torch.zeros_like(values).scatter_(2, taken, pull[:, :, None])
+        for member, layers, grad in zip(self._members, every, grads, strict=True):
+            member.backward(layers, grad, weights=True)
+        return found
+
+
+def direct_ensemble(critic: QEnsemble, optimizer: FlatAdam) -> DirectEnsemble | None:
+    """Return critics whose gradients are written out, or none if they have to be left to autograd."""
+    return DirectEnsemble(critic, optimizer) if all(is_plain(member) for member in critic.members) else None
 
 
 def direct_critics(critic: torch.nn.Module, optimizer: FlatAdam) -> DirectCritics | None:

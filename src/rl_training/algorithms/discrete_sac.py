@@ -15,6 +15,7 @@ from rl_training.algorithms.actor_critic import (
     squared_loss,
 )
 from rl_training.algorithms.declared.discrete_sac import DiscreteSACConfig
+from rl_training.algorithms.direct import DirectMLP, direct_ensemble, is_plain
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import initial_temperature, temperature_gradient
 from rl_training.data.transitions import Batch, Carry
@@ -44,6 +45,16 @@ def discrete_policy_loss(
     return -(expected(log_prob, values) + alpha * entropy).mean(), entropy.detach()
 
 
+def discrete_policy_slope(
+    log_prob: torch.Tensor, values: torch.Tensor, alpha: torch.Tensor, entropy: torch.Tensor
+) -> torch.Tensor:
+    """Return the slope [B, A] of ``discrete_policy_loss`` by the logits."""
+    # With p = softmax(logits) and g = alpha log p - Q, the slope of sum p g is p (g - sum p g).
+    gain = torch.where(log_prob == -torch.inf, 0.0, alpha * log_prob - values)
+    mean = -alpha * entropy - expected(log_prob, values)
+    return log_prob.exp() * (gain - mean[:, None]) / len(log_prob)
+
+
 class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
     """The learner of Discrete SAC."""
 
@@ -56,6 +67,8 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
             self.optimizers["temperature"] = self._temperature_adam(self.temperature)
         self.target_critic = self._slow_copy("target", model.critic, critic.flat)
         self._num_actions = model.actor.sizes[-1]
+        self._critics = direct_ensemble(model.critic, critic)
+        self._actor = DirectMLP(model.actor, self.optimizers["actor"]) if is_plain(model.actor) else None
         self._mlp: NumpyMLP | None = None
         if on_cpu(model) and model.actor.activation in ACTIVATIONS:
             self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(model.features)
@@ -96,6 +109,8 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
             if self.config.critic_entropy:
                 value = value + self.temperature() * entropy_of(log_prob)
             target = batch.reward + batch.discount * value
+        if self._critics is not None:
+            return self._critics.fit(x, batch.action, target, batch.weight)
         with self.learning(self.network.critic):
             values = self.network.critic(x)
         taken = batch.action.expand(len(values), -1)[:, :, None]
@@ -105,9 +120,16 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
         alpha = self.temperature()
         with torch.no_grad(), self.learning(self.network.critic):
             values = self._value_of(self.network.critic(x))
-        log_prob = masked_logits(self.network.actor(x), batch.mask).log_softmax(1)
+        layers = None if self._actor is None else self._actor.forward(x)
+        logits = self.network.actor(x) if layers is None else layers[-1]
+        log_prob = masked_logits(logits, batch.mask).log_softmax(1)
         loss, entropy = discrete_policy_loss(log_prob, values, alpha)
-        self.optimizers["actor"].step(loss)
+        if self._actor is None or layers is None:
+            self.optimizers["actor"].step(loss)
+        else:
+            grad = discrete_policy_slope(log_prob, values, alpha, entropy)
+            self._actor.backward(layers, grad, weights=True)
+            self.optimizers["actor"].apply(loss)
         if "temperature" in self.optimizers:
             self._move_temperature(temperature_gradient(entropy, self._target_entropy(batch)))
         return {"actor_loss": loss.detach(), "entropy": entropy, "ent_coef": alpha}

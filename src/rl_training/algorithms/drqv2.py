@@ -53,7 +53,7 @@ class DrQv2(ActorCriticLearner[DrQv2Config, DrQv2Network]):
     ) -> Decision:
         """Choose actions [N, *action]; when exploring, with noise, and before learning starts, at random."""
         if self._warming_up(explore):
-            return Decision(self._uniform(len(obs)))
+            return self._at_random(len(obs), carry)
         with torch.no_grad():
             action = self.network.act(torch.as_tensor(obs, device=self.device))
             if explore:

@@ -232,4 +232,5 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
             log_prob = self.head.distribution(outputs, self.network.log_std, mask).log_prob(action)
             # Rows that are no steps are never taken.
             value, advantage, goal = (self._tensor(array.ravel()) for array in (values, gained, target))
-            return Samples(torch.empty(values.size, 0), action, log_prob, value, advantage, goal, mask)
+            nothing = torch.empty(values.size, 0, device=self.device)
+            return Samples(nothing, action, log_prob, value, advantage, goal, mask)

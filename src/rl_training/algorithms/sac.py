@@ -74,7 +74,7 @@ class EntropyLearner(ContinuousLearner[Config, Model], Generic[Config, Model]):
     ) -> Decision:
         """Choose actions [N, *action]: when exploring drawn from the policy, and before learning starts at random."""
         if self._warming_up(explore):
-            return Decision(self._uniform(len(obs)))
+            return self._at_random(len(obs), carry)
         if not explore:
             action = self._acting.mode(obs)
         elif self._matrices is None:

@@ -99,7 +99,7 @@ static void by_outputs(const Surrogate *by, const Samples *of, const float *log_
         }
         factor = 1.0 / (sqrt(squares / (double)(of->count - 1)) + 1e-8);
     }
-    double std_grad[actions];
+    double std_grad[log_std ? actions : 1]; /* a Gaussian has few dimensions, a categorical may have many actions */
     memset(std_grad, 0, sizeof(std_grad));
     for (int64_t j = 0; j < of->count; j++, out += next, grad += next) {
         int64_t row = of->rows[j];

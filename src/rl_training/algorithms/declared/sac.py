@@ -26,6 +26,7 @@ class TemperatureOptions(AlgorithmConfig):
     """How much entropy is worth."""
 
     aliases: ClassVar[dict[str, str]] = {"alpha_init": "ent_coef_init", "entropy_coef": "ent_coef"}
+    fixed: ClassVar[tuple[str, ...]] = ("ent_coef", "ent_coef_init")
 
     ent_coef: PositiveFloat | Literal["auto"] = "auto"
     """The temperature, which is the weight of the entropy; ``auto`` learns it."""
