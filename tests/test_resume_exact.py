@@ -128,6 +128,14 @@ def one_more_session(folder: Path, path: Path, rng: random.Random, number: int, 
 
 # Rollouts of 96 steps, so that every checkpoint but one is in the middle of one.
 ON_POLICY = {"n_steps": 48, "batch_size": 32, "learning_rate_final": 1e-5, "normalize_reward": True}
+# Checkpoints before and after the end of the warm-up.
+REPLAYED = {
+    "learning_starts": 300,
+    "buffer_size": 700,
+    "batch_size": 16,
+    "train_freq": 4,
+    "learning_rate_final": 1e-5,
+}
 KILLED: dict[str, dict[str, Any]] = {
     "dqn": {},
     "ppo": {"algo": "ppo", "algo_kwargs": {**ON_POLICY, "clip_range_final": 0.1}},
@@ -136,6 +144,24 @@ KILLED: dict[str, dict[str, Any]] = {
         "algo_kwargs": {**ON_POLICY, "core_size": 8, "prev_action": True, "prev_reward": True},
     },
     "trpo": {"algo": "trpo", "algo_kwargs": {**ON_POLICY, "target_kl_final": 1e-3}},
+    "sac": {
+        "algo": "sac",
+        "env__id": "Pendulum-v1",
+        "algo_kwargs": {
+            **REPLAYED,
+            "use_sde": True,
+            "sde_sample_freq": 7,
+            "prioritized": True,
+            "n_step_return": 3,
+        },
+    },
+    "ddpg": {"algo": "ddpg", "env__id": "Pendulum-v1", "algo_kwargs": {**REPLAYED, "action_noise": "ou"}},
+    "crossq": {
+        "algo": "crossq",
+        "env__id": "Pendulum-v1",
+        "algo_kwargs": {**REPLAYED, "renorm_warm_up": 60, "policy_delay": 3},
+    },
+    "discrete_sac": {"algo": "discrete_sac", "algo_kwargs": REPLAYED},
 }
 
 

@@ -36,7 +36,7 @@ class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model
 
     def _fit(self, batch: Batch, x: torch.Tensor, target: torch.Tensor) -> CriticLoss:
         """Return the critics' squared errors to targets [B], with a graph or with their gradient stored."""
-        action = batch.action.flatten(1)
+        action = batch.action.reshape(len(batch.action), -1)
         if self._critics is not None:
             return self._critics.fit(x, action, target, batch.weight)
         with self.learning(self.network.critic):

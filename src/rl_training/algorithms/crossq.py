@@ -27,7 +27,7 @@ class CrossQ(EntropyLearner[CrossQConfig, MLPCrossQModel]):
         # Both halves in one batch, so that they are normalised by the statistics of both.
         with self.learning(self.network.critic):
             both = self.network.critic(
-                torch.cat((x, following)), torch.cat((batch.action.flatten(1), action))
+                torch.cat((x, following)), torch.cat((batch.action.reshape(len(batch.action), -1), action))
             )[:, :, 0]
         values, next_values = both.chunk(2, dim=1)
         soft = smallest(next_values.detach()) - self.temperature() * log_prob

@@ -76,7 +76,7 @@ class DrQv2(ActorCriticLearner[DrQv2Config, DrQv2Network]):
         with torch.no_grad():
             value = smallest(self.target(following, self._smoothed(self.network.actor(following))))
             target = self.config.reward_scale * batch.reward + batch.discount * value
-        return squared_loss(self.network.critic(x, batch.action.flatten(1)), target, None)
+        return squared_loss(self.network.critic(x, batch.action.reshape(len(batch.action), -1)), target, None)
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
         with frozen(self.optimizers["critic"]):

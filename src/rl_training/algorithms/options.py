@@ -107,6 +107,14 @@ class ReplayOptions(DiscountOptions):
     tau: Share = 1.0
     """Share of the online network taken over at each target update; 1 copies it."""
 
+    def pace(self) -> str:
+        """Say how many updates there are for each env step, whatever the number of environments."""
+        ratio = self.gradient_steps / self.train_freq
+        return (
+            f"updates: {ratio:.3g} per env step ({self.gradient_steps} every {self.train_freq} steps of all environments "
+            f"together), after the first {self.learning_starts:,}"
+        )
+
     def cadence(self) -> dict[str, int]:
         """Return the options that say how much is learned, and when."""
         return {
@@ -159,6 +167,13 @@ class PriorityOptions(AlgorithmConfig):
     """The same at ``total_timesteps``, reached linearly."""
     priority_eps: PositiveFloat = 1e-6
     """Added to every error, so that no transition is lost for good."""
+
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse options of priorities where there are none."""
+        super().check(experiment)
+        if not self.prioritized:
+            for name in self.changed("alpha", "beta", "beta_final", "priority_eps"):
+                raise ValueError(f"algo_kwargs.{name}: has no effect without algo_kwargs.prioritized")
 
 
 class EpsilonOptions(AlgorithmConfig):

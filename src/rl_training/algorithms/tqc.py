@@ -37,7 +37,7 @@ class TQC(SAC):
             soft = truncated(quantiles, self.config.drop_quantiles) - (self.temperature() * log_prob)[:, None]
             target = batch.reward[:, None] + batch.discount[:, None] * soft
         with self.learning(self.network.critic):
-            outputs = self.network.critic(x, batch.action.flatten(1))
+            outputs = self.network.critic(x, batch.action.reshape(len(batch.action), -1))
         each = torch.stack([quantile_huber_loss(own, target, self.fractions) for own in outputs])
         loss = (each if batch.weight is None else each * batch.weight).mean(1).sum()
         return CriticLoss(loss, outputs.detach().mean(2), target.mean(1), each.detach().mean(0))

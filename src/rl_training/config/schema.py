@@ -174,6 +174,10 @@ class AlgorithmConfig(Model):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Raise ``ValueError("dotted.key: reason")`` if this does not fit the rest of the experiment."""
 
+    def pace(self) -> str | None:
+        """Say in a line how much is learned for each env step, if that can be said beforehand."""
+        return None
+
     def changed(self, *names: str) -> list[str]:
         """Return those of the options that do not have their default value."""
         fields = type(self).model_fields
@@ -217,7 +221,12 @@ class ExperimentConfig(Model, Generic[K]):
             raise ValueError(f"total_timesteps: {total} is not a multiple of env.num_envs={envs}; {nearest}")
         if self.network.layer_norm and min(self.network.hidden_sizes, default=0) < 2:
             raise ValueError("network.layer_norm: needs hidden layers, of two units or more each")
-        if self.network.critic_hidden_sizes is not None and not self.algo_kwargs.separate_critic:
+        critics = self.network.critic_hidden_sizes
+        if self.network.layer_norm and critics is not None and min(critics, default=0) < 2:
+            raise ValueError(
+                "network.critic_hidden_sizes: network.layer_norm needs hidden layers, of two units or more"
+            )
+        if critics is not None and not self.algo_kwargs.separate_critic:
             raise ValueError(
                 f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes"
             )

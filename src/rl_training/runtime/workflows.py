@@ -118,6 +118,9 @@ def _begin(
     run: Run, folder: RunFolder, guard: SignalGuard, callback: CallbackLike, console: bool
 ) -> TrainResult:
     folder.describe(run.config, run.spec.name, run.spec.title, 0)
+    pace = run.config.algo_kwargs.pace()
+    if console and run.config.logging.console and pace is not None:
+        notice(pace)
     return _conclude(_session(run, folder, guard, callback, console))
 
 

@@ -44,6 +44,17 @@ class DelayedOptions(ReplayOptions, OptimizerOptions):
         """Return the learning rate of the actor, if it is another one."""
         return None
 
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse a delay that the run is too short for."""
+        super().check(experiment)
+        learning = experiment.total_timesteps - self.learning_starts
+        updates = learning // self.train_freq * self.gradient_steps
+        if self.policy_delay > max(updates, 1):
+            raise ValueError(
+                f"algo_kwargs.policy_delay: {self.policy_delay} is more than the {updates} updates of this run, so "
+                "the actor would never learn"
+            )
+
 
 class ActorCriticConfig(PriorityOptions, DelayedOptions):
     """Hyper-parameters that the actor-critics for vectors share."""
@@ -79,6 +90,17 @@ class ActorCriticConfig(PriorityOptions, DelayedOptions):
         """Return the learning rate of the actor, if it is another one."""
         return self.actor_learning_rate
 
+    def check(self, experiment: ExperimentConfig[Any]) -> None:
+        """Refuse options of hidden layers for critics that have none."""
+        super().check(experiment)
+        network = experiment.network
+        own = network.critic_hidden_sizes
+        sizes = network.hidden_sizes if own is None else own
+        if self.critic_layer_norm and min(sizes, default=0) < 2:
+            raise ValueError("algo_kwargs.critic_layer_norm: needs hidden layers, of two units or more each")
+        if self.critic_dropout and not sizes:
+            raise ValueError("algo_kwargs.critic_dropout: needs hidden layers in the critics")
+
 
 class ActionNoiseOptions(AlgorithmConfig):
     """Exploration by noise on the actions, in units of actions from -1 to 1."""
@@ -104,6 +126,11 @@ class ActionNoiseOptions(AlgorithmConfig):
         if self.action_noise != "ou":
             for name in self.changed("ou_theta", "ou_dt"):
                 raise ValueError(f"algo_kwargs.{name}: only has a meaning with algo_kwargs.action_noise=ou")
+        if self.ou_theta * self.ou_dt >= 2.0:
+            raise ValueError(
+                f"algo_kwargs.ou_theta: {self.ou_theta:g} times algo_kwargs.ou_dt={self.ou_dt:g} is 2 or more, which "
+                "makes the noise grow without end"
+            )
         if self.action_noise == "none" and self.changed("action_noise_std"):
             raise ValueError("algo_kwargs.action_noise_std: has no effect with algo_kwargs.action_noise=none")
 

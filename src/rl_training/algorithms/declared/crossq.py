@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rl_training.algorithms.building import refuse_network_options, replay_experience
 from rl_training.algorithms.declared.actor_critic import SMALLEST, continuous_learner, model_options
@@ -26,7 +24,6 @@ class CrossQConfig(EntropyConfig):
     learning_rate: PositiveFloat = 1e-3
     adam_betas: tuple[Decay, Decay] = (0.5, 0.999)
     policy_delay: Count = 3
-    batch_size: Annotated[Count, Field(ge=2)] = 256
     batch_norm_momentum: Share = 0.01
     """Share of a batch's statistics that the running ones take over."""
     renorm_warm_up: CountOrZero = 100_000
@@ -35,6 +32,10 @@ class CrossQConfig(EntropyConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse what belongs to other critics, and batches that have no statistics."""
         super().check(experiment)
+        if self.batch_size < 2:
+            raise ValueError(
+                "algo_kwargs.batch_size: 1 has no batch statistics, which crossq normalises by; take 2 or more"
+            )
         for name in self.changed(*self.absent):
             raise ValueError(
                 f"algo_kwargs.{name}: not for crossq, which has no slow copies and its own normalisation"

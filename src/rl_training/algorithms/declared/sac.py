@@ -91,6 +91,12 @@ def check_target_entropy(context: BuildContext) -> None:
             f"algo_kwargs.target_entropy: {target:g} cannot be reached: the entropy of {size} actions in "
             f"[-1, 1] is below {most:.3g}; auto is {-size}"
         )
+    least = -18.0 * size  # where the smallest deviation of an actor, exp(-20), has its entropy
+    if target != "auto" and target <= least:
+        raise ConfigError(
+            f"algo_kwargs.target_entropy: {target:g} cannot be reached: the narrowest policy of {size} actions has "
+            f"{least:g}; auto is {-size}"
+        )
 
 
 def sac_model_options(context: BuildContext) -> dict[str, Any]:
