@@ -35,6 +35,16 @@ WRONG_TEXTS = [3, True, NAN, [1], {"a": 1}]
 WRONG_SECTIONS = ["banana", 3, True, NAN, [1]]
 WRONG_LISTS = {
     "network.hidden_sizes": ["banana", 3, {"a": 1}, [[]], ["x"], [-1], [0], [NAN], [True], [8] * 33],
+    "algo_kwargs.adam_betas": [
+        "banana",
+        3,
+        {"a": 1},
+        [0.9],
+        [0.9, 1.0],
+        [-0.1, 0.9],
+        [0.9, "x"],
+        [0.5, 0.5, 0.5],
+    ],
     "env.wrappers": ["banana", 3, {"a": 1}, [3], [[]], [{}], [{"id": 1}], [{"id": "a", "kwarg": {}}]],
 }
 TOO_LARGE = {

@@ -16,6 +16,7 @@ RESTORED_DIFFERENTLY = {
     ".last_td_errors": "a report of the last update that nothing reads while training",
     ".algorithm.fractions": "drawn before every use, or constant",
     ".grad": "written before every use",
+    "._places": "views of it",
     "._compiled": "addresses of the learner's vectors, and room to work in",
     ".algorithm._surrogate": "the same",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",

@@ -6,12 +6,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from rl_training.algorithms.actor_critic import (
-    CriticLoss,
-    Metrics,
-    frozen,
-    smallest,
-)
+from rl_training.algorithms.actor_critic import CriticLoss, Metrics, frozen, smallest
 from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.ddpg import DDPGConfig, DeterministicConfig
 from rl_training.algorithms.exploration import ActionNoise

@@ -7,12 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from rl_training.algorithms.actor_critic import (
-    CriticLoss,
-    Metrics,
-    frozen,
-    smallest,
-)
+from rl_training.algorithms.actor_critic import CriticLoss, Metrics, frozen, smallest
 from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.sac import EntropyConfig, SACConfig
 from rl_training.algorithms.direct import DirectCritics, DirectMLP

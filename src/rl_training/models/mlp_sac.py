@@ -24,7 +24,6 @@ class MLPSACModel(PerceptronModel[GaussianActor]):
         self,
         obs_shape: tuple[int, ...],
         action_size: int,
-        *,
         quantiles: int = 1,
         sde_log_std: float | None = None,
         **options: Unpack[PerceptronOptions],

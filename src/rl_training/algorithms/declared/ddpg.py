@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_training.algorithms.building import replay_experience
-from rl_training.algorithms.declared.actor_critic import (
-    SMALLEST,
-    ActionNoiseOptions,
-    ActorCriticConfig,
-    Critics,
-    continuous_learner,
-    model_options,
-)
+from rl_training.algorithms.declared import actor_critic as shared
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
 
 if TYPE_CHECKING:
     from rl_training.algorithms.ddpg import DDPG
 
 
-class DeterministicConfig(ActionNoiseOptions, ActorCriticConfig):
+class DeterministicConfig(shared.ActionNoiseOptions, shared.ActorCriticConfig):
     """Hyper-parameters that DDPG and TD3 share."""
 
 
 class DDPGConfig(DeterministicConfig):
     """Hyper-parameters of DDPG."""
 
-    n_critics: Critics = 1
+    n_critics: shared.Critics = 1
 
 
 def build_learner(context: BuildContext) -> DDPG:
@@ -34,7 +27,7 @@ def build_learner(context: BuildContext) -> DDPG:
     from rl_training.algorithms.ddpg import DDPG
     from rl_training.models.mlp_ddpg import MLPDDPGModel
 
-    return continuous_learner(context, DDPG, MLPDDPGModel, **model_options(context))
+    return shared.continuous_learner(context, DDPG, MLPDDPGModel, **shared.model_options(context))
 
 
 SPEC = AlgorithmSpec(
@@ -49,5 +42,5 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
-    smallest=SMALLEST,
+    smallest=shared.SMALLEST,
 )
