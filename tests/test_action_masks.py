@@ -473,3 +473,26 @@ def test_a_resumed_run_is_the_same_to_the_last_bit_with_masks(tmp_path: Path, ve
     assert "next_masks" in trees[0]["replay"]["buffer"]
     for section in ("model", "optimizer", "replay", "rng", "envs"):
         assert tree_digest({section: trees[0][section]}) == tree_digest({section: trees[1][section]})
+
+
+class SeveralMasked(gym.Env):
+    """Two discrete actions at once, and a mask that nobody could heed."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.MultiDiscrete([3, 2])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {"action_mask": np.ones(5, np.int8)}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, True, {}
+
+
+def test_masks_of_several_actions_at_once_are_refused_not_ignored(tmp_path):
+    from rl_training import PPO
+    from rl_training.errors import EnvError
+
+    agent = PPO(SeveralMasked, n_steps=8, run_dir=tmp_path / "run")
+    with pytest.raises(EnvError, match="action_mask: only Discrete actions can be forbidden"):
+        agent.learn(16)

@@ -31,7 +31,7 @@ def test_other_spaces_are_refused_by_name(tmp_path: Path) -> None:
         ({"algo_kwargs__critic_dropout": 0.1}, "algo_kwargs.critic_dropout: not for crossq"),
         (
             {"algo_kwargs__batch_size": 1},
-            "algo_kwargs.batch_size: 1 is not allowed: should be greater than or equal to 2",
+            "algo_kwargs.batch_size: 1 has no batch statistics, which crossq normalises by; take 2 or more",
         ),
         (
             {"network__layer_norm": True},

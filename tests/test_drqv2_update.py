@@ -296,7 +296,7 @@ def test_the_actor_loss_has_no_way_to_the_encoder() -> None:
     for p in agent.network.parameters():
         p.requires_grad_(True)
     keep = torch.autograd.grad
-    torch.autograd.grad = lambda loss, inputs, **options: keep(loss, inputs, retain_graph=True, **options)  # type: ignore[assignment]
+    torch.autograd.grad = lambda *given, **options: keep(*given, retain_graph=True, **options)  # type: ignore[assignment]
     try:
         agent.update(batch())
     finally:

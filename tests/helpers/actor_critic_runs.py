@@ -32,8 +32,8 @@ QUIET: dict[str, Any] = {
     "logging.tensorboard": False,
 }
 UNFIT = {
-    "UnboundedSigns-v0": "env: unbounded action space; '{algo}' takes continuous ones: rescale it with a wrapper; ",
-    "HalfBoundedSigns-v0": "env: unbounded action space; '{algo}' takes continuous ones: rescale it with a wrapper; ",
+    "UnboundedSigns-v0": "env: unbounded action space; '{algo}' takes continuous ones with bounds on both sides; ",
+    "HalfBoundedSigns-v0": "env: unbounded action space; '{algo}' takes continuous ones with bounds on both sides; ",
     "CartPole-v1": "algo: '{algo}' takes continuous actions, not discrete ones; ",
     "MultiBinarySigns-v0": "algo: '{algo}' takes continuous actions, not multi-binary ones; ",
 }

@@ -111,8 +111,8 @@ class ReplayOptions(DiscountOptions):
         """Say how many updates there are for each env step, whatever the number of environments."""
         ratio = self.gradient_steps / self.train_freq
         return (
-            f"updates: {ratio:.3g} per env step ({self.gradient_steps} every {self.train_freq} steps of all environments "
-            f"together), after the first {self.learning_starts:,}"
+            f"updates: {ratio:.3g} per env step ({self.gradient_steps} every {self.train_freq} steps of all "
+            f"environments together), after the first {self.learning_starts:,}"
         )
 
     def cadence(self) -> dict[str, int]:

@@ -43,6 +43,17 @@ def parse_number(value: Any) -> Any:
     return value
 
 
+def parse_auto_or_number(value: Any) -> Any:
+    """Leave ``"auto"`` as it is, and turn everything else into a number."""
+    if value == "auto":
+        return value
+    try:
+        return float(parse_number(value))
+    except (TypeError, ValueError):
+        raise ValueError("should be auto or a number") from None
+
+
+AutoOrNumber = Annotated[float | Literal["auto"], BeforeValidator(parse_auto_or_number)]
 Int = Annotated[int, BeforeValidator(parse_number)]
 Float = Annotated[float, BeforeValidator(parse_number)]
 Count = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=2**53)]

@@ -57,6 +57,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.episode_step = 0
         self._actions: list[Any] = []
         self._num_actions = maskable_actions(self._own_action_space)
+        self._many_discrete = isinstance(
+            self._own_action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+        )
         self._mask: Array | None = None
 
     def reset(
@@ -151,8 +154,12 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         return float(flat.dot(flat))
 
     def _checked_mask(self, info: dict[str, Any], *, over: bool) -> Array | None:
-        given = info.get("action_mask") if self._num_actions else None
+        given = info.get("action_mask")
         if given is None:
+            return None
+        if not self._num_actions:
+            if self._many_discrete:
+                raise EnvError("action_mask: only Discrete actions can be forbidden, not several at once")
             return None
         try:
             return checked_mask(given, self._num_actions, over=over)

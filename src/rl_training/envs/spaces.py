@@ -34,8 +34,8 @@ def describe_spaces(obs_space: gym.Space[Any], action_space: gym.Space[Any]) -> 
     if isinstance(action_space, gym.spaces.Box):
         if not np.issubdtype(action_space.dtype, np.floating):
             raise ConfigError(
-                f"env: actions of {action_space} are whole numbers, which no algorithm takes as a Box; make them Discrete "
-                "or MultiDiscrete with a wrapper of your own"
+                f"env: actions of {action_space} are whole numbers, which no algorithm takes as a Box; make them "
+                "Discrete or MultiDiscrete with a wrapper of your own"
             )
         bounded = action_space.is_bounded("both")
         kind = ContinuousActions if bounded else UnboundedActions

@@ -142,7 +142,7 @@ def _refused_actions(spec: AlgorithmSpec, actions: ActionSpec) -> str:
     kinds = " or ".join(kind.replace("_", "-") for kind in sorted(spec.action_kinds))
     others = catalogue.takers(actions.kind)
     if actions.kind == "unbounded":
-        return f"env: unbounded action space; '{spec.name}' takes {kinds} ones: rescale it with a wrapper; {others}"
+        return f"env: unbounded action space; '{spec.name}' takes {kinds} ones with bounds on both sides; {others}"
     return f"algo: '{spec.name}' takes {kinds} actions, not {actions.kind.replace('_', '-')} ones; {others}"
 
 

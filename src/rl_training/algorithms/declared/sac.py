@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.actor_critic import (
@@ -15,7 +15,14 @@ from rl_training.algorithms.declared.actor_critic import (
     model_options,
 )
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
-from rl_training.config.schema import AlgorithmConfig, Count, ExperimentConfig, Float, PositiveFloat
+from rl_training.config.schema import (
+    AlgorithmConfig,
+    AutoOrNumber,
+    Count,
+    ExperimentConfig,
+    Float,
+    PositiveFloat,
+)
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +35,7 @@ class TemperatureOptions(AlgorithmConfig):
     aliases: ClassVar[dict[str, str]] = {"alpha_init": "ent_coef_init", "entropy_coef": "ent_coef"}
     fixed: ClassVar[tuple[str, ...]] = ("ent_coef", "ent_coef_init")
 
-    ent_coef: PositiveFloat | Literal["auto"] = "auto"
+    ent_coef: AutoOrNumber = "auto"
     """The temperature, which is the weight of the entropy; ``auto`` learns it."""
     ent_coef_init: PositiveFloat = 1.0
     """Where a learned temperature begins."""
@@ -36,6 +43,8 @@ class TemperatureOptions(AlgorithmConfig):
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse the beginning of a temperature that is fixed."""
         super().check(experiment)
+        if self.ent_coef != "auto" and self.ent_coef <= 0.0:
+            raise ValueError(f"algo_kwargs.ent_coef: {self.ent_coef:g} should be auto or a number above 0")
         if self.ent_coef != "auto" and self.changed("ent_coef_init"):
             raise ValueError("algo_kwargs.ent_coef_init: has no effect on a fixed algo_kwargs.ent_coef")
 
@@ -43,7 +52,7 @@ class TemperatureOptions(AlgorithmConfig):
 class EntropyConfig(TemperatureOptions, ActorCriticConfig):
     """Hyper-parameters that SAC, TQC and CrossQ share."""
 
-    target_entropy: Float | Literal["auto"] = "auto"
+    target_entropy: AutoOrNumber = "auto"
     """Entropy that a learned temperature keeps, of actions in [-1, 1]; ``auto``: minus the number of dimensions."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
