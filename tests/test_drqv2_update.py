@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 import math
 from collections import Counter
@@ -296,7 +297,8 @@ def test_the_actor_loss_has_no_way_to_the_encoder() -> None:
     for p in agent.network.parameters():
         p.requires_grad_(True)
     keep = torch.autograd.grad
-    torch.autograd.grad = lambda *given, **options: keep(*given, retain_graph=True, **options)  # type: ignore[assignment]
+    kept: Any = functools.partial(keep, retain_graph=True)
+    torch.autograd.grad = kept
     try:
         agent.update(batch())
     finally:
