@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from helpers.runs import stop_at
+from helpers.runs import outcome, stop_at
 from rl_training.algorithms.spec import BuildContext
 from rl_training.envs.spaces import describe_spaces
 from rl_training.errors import ConfigError
@@ -63,6 +63,45 @@ def test_critics_may_be_of_another_size(algo: str) -> None:
     shapes = {tuple(p.shape) for p in learner.network.critic.parameters() if p.ndim == 2}
     assert any(11 in shape for shape in shapes)
     assert not any(11 in p.shape for p in learner.network.actor.parameters())
+
+
+def test_every_normalised_layer_has_the_momentum_and_the_warm_up() -> None:
+    learner = learner_of(
+        "crossq", **{"algo_kwargs.batch_norm_momentum": 0.37, "algo_kwargs.renorm_warm_up": 13}
+    )
+    layers = [module for module in learner.network.modules() if isinstance(module, BatchRenorm)]
+    assert len(layers) == 6, "before each layer of weights, of the actor and of two critics"
+    assert {(layer.momentum, layer.warm_up) for layer in layers} == {(0.37, 13)}
+
+
+def test_features_are_not_learned_for_the_size_of_state_dependent_noise() -> None:
+    actor = learner_of(
+        "sac", **{"algo_kwargs.use_sde": True, "algo_kwargs.sde_log_std_init": -1.5}
+    ).network.actor
+    assert float(actor.log_std.detach().mean()) == -1.5
+    _, log_std = actor(torch.randn(5, 3))
+    of_body, of_size = torch.autograd.grad(
+        log_std.sum(), [actor.body.linears[0].weight, actor.log_std], allow_unused=True
+    )
+    assert of_body is None
+    assert (of_size != 0).any()
+
+
+LASTING = {"ddpg": {"algo_kwargs.action_noise": "ou"}, "sac": {"algo_kwargs.use_sde": True}}
+
+
+@pytest.mark.parametrize("algo", LASTING)
+@pytest.mark.parametrize("stop", [20, 50, 52])
+def test_noise_that_lasts_goes_on_from_before_at_and_after_the_end_of_the_warm_up(
+    tmp_path: Path, algo: str, stop: int
+) -> None:
+    config = configured(algo, **LASTING[algo], **{"env.num_envs": 2, "logging.tensorboard": False})
+    assert config.algo_kwargs.learning_starts == 50
+    workflows.start(config, run_dir=tmp_path / "straight", console=False)
+    with pytest.raises(Interrupted):
+        workflows.start(config, run_dir=tmp_path / "stopped", callback=stop_at(stop), console=False)
+    workflows.resume(tmp_path / "stopped", console=False)
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "straight")
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
