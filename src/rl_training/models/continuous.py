@@ -7,6 +7,7 @@ from typing import ClassVar, Generic, TypedDict, TypeVar
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from rl_training.models.actors import DeterministicActor, GaussianActor, with_noise
 from rl_training.models.critics import ActionQ
@@ -28,6 +29,32 @@ class PerceptronOptions(TypedDict, total=False):
     n_critics: int
     critic_layer_norm: bool
     critic_dropout: float
+
+
+DEFAULTS: PerceptronOptions = {
+    "hidden_sizes": (256, 256),
+    "critic_hidden_sizes": None,
+    "activation": "relu",
+    "normalize_obs": False,
+    "layer_norm": False,
+    "n_critics": 2,
+    "critic_layer_norm": False,
+    "critic_dropout": 0.0,
+}
+
+
+def critics_of(kind: Callable[..., Critic], inputs: int, outputs: int, given: PerceptronOptions) -> Critic:
+    """Build the critics that a complete set of options asks for."""
+    own = given["critic_hidden_sizes"]
+    return kind(
+        inputs,
+        given["hidden_sizes"] if own is None else own,
+        outputs,
+        count=given["n_critics"],
+        activation=given["activation"],
+        layer_norm=given["layer_norm"] or given["critic_layer_norm"],
+        dropout=given["critic_dropout"],
+    )
 
 
 class ActorCriticModel(nn.Module, Generic[Actor, Critic]):
@@ -77,29 +104,16 @@ class PerceptronModel(ContinuousModel[ContinuousActor, ActionQ], Generic[Continu
         action_size: int,
         actor: Callable[..., ContinuousActor],
         *,
-        hidden_sizes: Sequence[int] = (256, 256),
-        critic_hidden_sizes: Sequence[int] | None = None,
-        activation: str = "relu",
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        n_critics: int = 2,
-        critic_layer_norm: bool = False,
-        critic_dropout: float = 0.0,
         outputs: int = 1,
+        **options: Unpack[PerceptronOptions],
     ) -> None:
-        features = Features(obs_shape, normalize=normalize_obs)
+        given: PerceptronOptions = {**DEFAULTS, **options}
+        features = Features(obs_shape, normalize=given["normalize_obs"])
+        sizes, activation = given["hidden_sizes"], given["activation"]
         super().__init__(
             features,
-            actor(features.size, action_size, hidden_sizes, activation, layer_norm=layer_norm),
-            ActionQ(
-                features.size + action_size,
-                hidden_sizes if critic_hidden_sizes is None else critic_hidden_sizes,
-                outputs,
-                count=n_critics,
-                activation=activation,
-                layer_norm=layer_norm or critic_layer_norm,
-                dropout=critic_dropout,
-            ),
+            actor(features.size, action_size, sizes, activation, layer_norm=given["layer_norm"]),
+            critics_of(ActionQ, features.size + action_size, outputs, given),
         )
 
 

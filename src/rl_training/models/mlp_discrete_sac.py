@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+from typing_extensions import Unpack
 
-from rl_training.models.continuous import ActorCriticModel
+from rl_training.models.continuous import DEFAULTS, ActorCriticModel, PerceptronOptions, critics_of
 from rl_training.models.critics import QEnsemble
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_q_network import Features
@@ -24,32 +24,15 @@ class MLPDiscreteSACModel(ActorCriticModel[MLP, QEnsemble]):
     has_modes: ClassVar[bool] = False
 
     def __init__(
-        self,
-        obs_shape: tuple[int, ...],
-        num_actions: int,
-        *,
-        hidden_sizes: Sequence[int] = (64, 64),
-        critic_hidden_sizes: Sequence[int] | None = None,
-        activation: str = "relu",
-        normalize_obs: bool = False,
-        layer_norm: bool = False,
-        n_critics: int = 2,
-        critic_layer_norm: bool = False,
-        critic_dropout: float = 0.0,
+        self, obs_shape: tuple[int, ...], num_actions: int, **options: Unpack[PerceptronOptions]
     ) -> None:
-        features = Features(obs_shape, normalize=normalize_obs)
+        given: PerceptronOptions = {**DEFAULTS, "hidden_sizes": (64, 64), **options}
+        features = Features(obs_shape, normalize=given["normalize_obs"])
+        sizes = (features.size, *given["hidden_sizes"], num_actions)
         super().__init__(
             features,
-            MLP((features.size, *hidden_sizes, num_actions), activation, layer_norm=layer_norm),
-            QEnsemble(
-                features.size,
-                hidden_sizes if critic_hidden_sizes is None else critic_hidden_sizes,
-                num_actions,
-                count=n_critics,
-                activation=activation,
-                layer_norm=layer_norm or critic_layer_norm,
-                dropout=critic_dropout,
-            ),
+            MLP(sizes, given["activation"], layer_norm=given["layer_norm"]),
+            critics_of(QEnsemble, features.size, num_actions, given),
         )
 
     def logits(self, obs: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
