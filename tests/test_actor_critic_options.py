@@ -80,14 +80,17 @@ def test_features_are_not_learned_for_the_size_of_state_dependent_noise() -> Non
     ).network.actor
     assert float(actor.log_std.detach().mean()) == -1.5
     _, log_std = actor(torch.randn(5, 3))
-    of_body, of_size = torch.autograd.grad(
+    grads: tuple[Any, ...] = torch.autograd.grad(
         log_std.sum(), [actor.body.linears[0].weight, actor.log_std], allow_unused=True
     )
-    assert of_body is None
-    assert (of_size != 0).any()
+    assert grads[0] is None
+    assert (grads[1] != 0).any()
 
 
-LASTING = {"ddpg": {"algo_kwargs.action_noise": "ou"}, "sac": {"algo_kwargs.use_sde": True}}
+LASTING: dict[str, dict[str, Any]] = {
+    "ddpg": {"algo_kwargs.action_noise": "ou"},
+    "sac": {"algo_kwargs.use_sde": True},
+}
 
 
 @pytest.mark.parametrize("algo", LASTING)
