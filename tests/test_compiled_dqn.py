@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from helpers.q_learning import make_learner, random_batch, random_masks, weights_of
 from rl_training import native
 from rl_training.algorithms import DQN, dqn_loss
-from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS
 from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.errors import NonFiniteError
 from rl_training.models import MLPQNetwork
@@ -175,7 +174,7 @@ def test_what_is_not_a_number_in_one_output_is_chosen(which, action, double):
 
 def test_a_batch_too_large_goes_through_torch(monkeypatch):
     learner = make_learner((8,), hidden=(512, 512))
-    assert learner._compiled.max_rows == MAX_PRODUCTS // 512**2
+    assert learner._compiled.max_rows == native.MAX_PRODUCTS // 512**2
 
     def refuse(batch):
         raise AssertionError("not meant for so many")

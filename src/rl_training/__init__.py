@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
+        from rl_training.importing import collector_paused
         from rl_training.lazy import export
 
         if name == "__all__":
             return __dir__()
         if name in _PLACES:
-            return export(__name__, name, _PLACES)
+            with collector_paused():
+                return export(__name__, name, _PLACES)
         from rl_training.algorithms.catalogue import by_class_name
 
         if name.startswith("_") or by_class_name(name) is None:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        from rl_training.api import algorithms
+        with collector_paused():
+            from rl_training.api import algorithms
 
         return getattr(algorithms, name)
 

@@ -12,12 +12,8 @@ from torch import nn
 from rl_training.algorithms.value_learner import HeadLoss
 from rl_training.data.transitions import Batch
 from rl_training.models.mlp_q_network import MLPQNetwork
-from rl_training.native import library
+from rl_training.native import MAX_PRODUCTS, NORM_EPS, library
 
-MAX_PRODUCTS = 2**23
-"""Multiplications in one layer above which torch's products, which may use threads, are the faster ones."""
-NORM_EPS = 1e-5
-"""What the compiled code adds to a layer's variance."""
 ROWS = ("obs", "next_obs", "action", "reward", "discount", "weight", "next_mask")
 _TYPES = (*[torch.float32] * 2, torch.int64, *[torch.float32] * 3, torch.bool)
 

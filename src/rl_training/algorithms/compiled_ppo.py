@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.algorithms.compiled_dqn import MAX_PRODUCTS, NORM_EPS
 from rl_training.algorithms.declared.ppo import ClippedConfig
 from rl_training.algorithms.on_policy import Epoch, Samples
 from rl_training.algorithms.optimizer import FlatAdam, not_finite
 from rl_training.models.distributions import ActionHead, CategoricalHead, GaussianHead
 from rl_training.models.mlp_actor_critic import MLPActorCritic
-from rl_training.native import library
+from rl_training.native import MAX_PRODUCTS, NORM_EPS, library
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 _CLIPPING = ("none", "prediction", "maximum")

@@ -12,6 +12,7 @@ from rl_training.algorithms.catalogue import algorithms as algorithms
 from rl_training.algorithms.catalogue import find as get
 from rl_training.algorithms.catalogue import register as register
 from rl_training.config import ExperimentConfig
+from rl_training.importing import collector_paused
 
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["algorithms", "evaluate", "get", "policy", "predict", "register", "resume", "train"]
 
 
+def _load_torch() -> None:
+    """Import what computes, and torch with it, as fast as that goes."""
+    with collector_paused():
+        import rl_training.runtime.workflows  # noqa: F401
+
+
 def train(config: ExperimentConfig[Any], **options: Any) -> TrainResult:
     """Train what the config describes; options as in ``runtime.workflows.start``."""
+    _load_torch()
     from rl_training.runtime.workflows import start
 
     return start(config, **options)
@@ -30,6 +38,7 @@ def train(config: ExperimentConfig[Any], **options: Any) -> TrainResult:
 
 def resume(path: str | Path, **options: Any) -> TrainResult:
     """Go on with a run; options as in ``runtime.workflows.resume``."""
+    _load_torch()
     from rl_training.runtime.workflows import resume as resume_run
 
     return resume_run(Path(path), **options)
@@ -45,6 +54,7 @@ def evaluate(
     video_episodes: int = 1,
 ) -> Evaluation:
     """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes."""
+    _load_torch()
     from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
 
     policy, config = load_policy(load_checkpoint(Path(path), best=best))
@@ -65,6 +75,7 @@ def predict(
 
 def policy(path: str | Path, *, best: bool = False) -> Policy:
     """Return the agent of a run or a checkpoint, without its environment."""
+    _load_torch()
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
     return load_policy(load_checkpoint(Path(path), best=best))[0]

@@ -12,6 +12,10 @@ import hashlib
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("kernels.so")
+MAX_PRODUCTS = 2**23
+"""Multiplications in one layer above which torch's products, which may use threads, are the faster ones."""
+NORM_EPS = 1e-5
+"""What the compiled code adds to a layer's variance."""
 
 
 def library() -> ctypes.CDLL | None:

@@ -20,6 +20,7 @@ from rl_training.errors import RLTrainingError, StorageError
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.console import ConsoleLogger, notice
 from rl_training.runtime.curves import read_metrics
+from rl_training.runtime.event_file import write_record
 from rl_training.runtime.folder import RunFolder, write_whole
 
 Row = Mapping[str, float]
@@ -115,13 +116,11 @@ class TensorBoardLogger:
     def __init__(self, folder: Path, step: int = 0) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = Event, Summary
         folder.mkdir(exist_ok=True)
         name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
         self._file = (folder / f"events.out.tfevents.{name}").open("wb")
-        self._records = RecordWriter(self._file)
         self._add(file_version="brain.Event:2")
         if step:
             # Events after the step we go on from are of a continuation that was lost.
@@ -137,7 +136,7 @@ class TensorBoardLogger:
         self._file.close()
 
     def _add(self, **content: Any) -> None:
-        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
+        write_record(self._file, self._event(wall_time=time.time(), **content).SerializeToString())
         self._file.flush()
 
 

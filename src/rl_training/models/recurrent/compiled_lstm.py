@@ -15,10 +15,7 @@ import torch
 from torch import nn
 
 from rl_training.models.recurrent.packing import Packing
-from rl_training.native import library
-
-MAX_PRODUCTS = 2**23
-"""Multiplications in one step above which torch's products, which may use threads, are the faster ones."""
+from rl_training.native import MAX_PRODUCTS, library
 
 
 class _Lstm(Structure):
