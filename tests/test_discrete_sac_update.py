@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -66,7 +65,7 @@ def test_the_target_is_an_exact_expectation(masked: bool, target: str, critic_en
 def test_the_actor_moves_by_a_sum_over_actions_and_a_mean_over_the_batch(masked: bool) -> None:
     learner = make_learner("discrete_sac", actions=3, ent_coef_init=0.4)
     batch = masked_batch() if masked else random_batch("discrete_sac", actions=3)
-    before, grads = copy.deepcopy(learner), {}
+    before, grads = make_learner("discrete_sac", actions=3, ent_coef_init=0.4), {}
     for name in ("actor", "temperature"):
         optimizer = learner.optimizers[name]
         optimizer.apply = lambda loss, n=name, o=optimizer: grads.update({n: o.grad.clone()}) or loss

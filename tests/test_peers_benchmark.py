@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def test_curves_of_two_sides_are_compared_and_drawn(tmp_path: Path, monkeypatch:
     nobody = Path("python")
     report = Report(tmp_path, load_before=0.0)
     context = Context(nobody, nobody, tmp_path, turns=1, seeds=5, quick=True, report=report)
-    monkeypatch.setitem(jobs.CURVES, "B", (30_000, ("ours", "sb3")))
+    task = replace(jobs.CURVES["B"], sides=("ours", "sb3"))
+    monkeypatch.setitem(jobs.CURVES, "B", task)
     table = sections.curves("B")(context)
     assert [row[:3] for row in table.rows[:2]] == [
         ["rl_training", "100.0, 101.0, 102.0, 103.0, 104.0", "102.0"],

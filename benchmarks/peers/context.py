@@ -9,7 +9,7 @@ from pathlib import Path
 from report import Report
 from worker import Worker
 
-LIMIT = 1_200.0
+LIMIT = 3_600.0
 """Seconds after which a worker that does not answer is given up."""
 TITLES = {
     "ours": "rl_training",
@@ -32,6 +32,8 @@ class Context:
     quick: bool
     report: Report
     sides: tuple[str, ...] = tuple(TITLES)
+    jobs: int = 2
+    """Runs that learn at a time."""
 
     def among(self, sides: Sequence[str]) -> list[str]:
         """Return those of a section's sides that take part."""

@@ -288,13 +288,40 @@ BAR, BAR_EVERY, BAR_EPISODES = 475.0, 2_500, 20
 REPLAY_STEPS = 100_000
 REPLAY = replace(A, buffer_size=1_000_000, learning_starts=REPLAY_STEPS - 1_000)
 
+
+@dataclass(frozen=True)
+class Curves:
+    """Learning curves of a job, and whose they are."""
+
+    title: str
+    job: AnyJob
+    steps: int
+    sides: tuple[str, ...]
+    every: int = 2_500
+    """Env steps between two evaluations."""
+
+
+def _curves(name: str, steps: int) -> Curves:
+    contest = CONTESTS[name]
+    return Curves(contest.title, contest.job, steps, contest.sides)
+
+
 CURVES = {
-    "A": (50_000, ("ours", "sb3", "sbx", "tianshou")),
-    "B": (20_000, ("ours", "sb3", "sbx", "tianshou")),
-    "qr": (50_000, ("ours", "sb3", "tianshou")),
-    "per": (50_000, ("ours", "tianshou")),
+    "A": _curves("A", 50_000),
+    "B": _curves("B", 20_000),
+    "qr": _curves("qr", 50_000),
+    "per": _curves("per", 50_000),
 }
-"""Env steps of the learning curves of a contest's job, and whose they are."""
-CURVE_EVERY, CURVE_EPISODES, FINAL_EPISODES = 2_500, 10, 100
+LONG_CURVES = {
+    "halfcheetah": Curves(
+        "SAC, HalfCheetah-v5, as sac/halfcheetah",
+        replace(SAC, env="HalfCheetah-v5", learning_starts=10_000),
+        100_000,
+        ("ours", "sb3"),
+        every=25_000,
+    ),
+}
+"""Those that take an hour and more, and run only if they are asked for."""
+CURVE_EPISODES, FINAL_EPISODES = 10, 100
 EVALUATION_ENVS = 10
 EVALUATION_SEED = 1_000_000

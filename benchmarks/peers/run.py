@@ -31,6 +31,8 @@ GROUPS = {
     "curves": [f"curves-{name}" for name in jobs.CURVES],
 }
 
+USUAL = [name for name in SECTIONS if name not in {f"curves-{long}" for long in jobs.LONG_CURVES}]
+
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -40,10 +42,13 @@ def parse() -> argparse.Namespace:
         "--peers", type=Path, default=Path(".venv-peers/bin/python"), help="their interpreter"
     )
     parser.add_argument("--ours", type=Path, default=Path(sys.executable), help="our interpreter")
-    parser.add_argument("--only", nargs="+", choices=[*GROUPS, *SECTIONS], help="default: everything")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*GROUPS, *SECTIONS], help="default: all but long curves"
+    )
     parser.add_argument("--sides", nargs="+", choices=list(TITLES), default=list(TITLES), help="default: all")
     parser.add_argument("--turns", type=positive, help="turns of each side (default 15, quick 3)")
     parser.add_argument("--seeds", type=positive, help="seeds of each run that learns (default 3, quick 1)")
+    parser.add_argument("--jobs", type=positive, default=2, help="runs that learn at a time (default 2)")
     parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see whether everything works")
     args = parser.parse_args()
@@ -77,12 +82,13 @@ def main() -> int:
         peers=args.peers.absolute(),
         out=out.absolute(),
         turns=args.turns or (3 if args.quick else 15),
+        jobs=args.jobs,
         seeds=args.seeds or (1 if args.quick else 3),
         quick=args.quick,
         report=report,
         sides=tuple(args.sides),
     )
-    wanted = {name for word in args.only or SECTIONS for name in GROUPS.get(word, [word])}
+    wanted = {name for word in args.only or USUAL for name in GROUPS.get(word, [word])}
     for name, section in SECTIONS.items():
         if name in wanted:
             report.add(name, section(context))

@@ -197,12 +197,12 @@ def memory(context: Context) -> Section:
 
 
 def curves(name: str) -> Callable[[Context], Section]:
-    """Return the section of the learning curves of one contest's job, two processes at a time."""
-    contest, (total, everybody) = jobs.CONTESTS[name], jobs.CURVES[name]
+    """Return the section of the learning curves of one job, several processes at a time."""
+    task = {**jobs.CURVES, **jobs.LONG_CURVES}[name]
 
     def section(context: Context) -> Section:
-        sides, scale = context.among(everybody), 10 if context.quick else 1
-        every, steps = jobs.CURVE_EVERY // scale, total // scale
+        sides, scale = context.among(task.sides), 10 if context.quick else 1
+        every, steps = task.every // scale, task.steps // scale
         folders = {side: context.out / "curves" / name / side for side in sides}
 
         def run(entry: tuple[str, int]) -> dict[str, Any] | None:
@@ -210,7 +210,7 @@ def curves(name: str) -> Callable[[Context], Section]:
             folder = folders[side] / f"seed-{seed}"
             request = {
                 "mode": "curve",
-                "job": asdict(contest.job),
+                "job": asdict(task.job),
                 "total": steps,
                 "seed": seed,
                 "folder": str(folder),
@@ -226,11 +226,11 @@ def curves(name: str) -> Callable[[Context], Section]:
 
         # Seed by seed, so that whatever else the machine does hits all sides.
         runs = [(side, seed) for seed in range(context.seeds) for side in sides]
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with ThreadPoolExecutor(max_workers=context.jobs) as pool:
             results = dict(zip(runs, pool.map(run, runs), strict=True))
         final = f"mean of {jobs.FINAL_EPISODES} final episodes"
         columns = ("side", final, "their IQM", "mean of the curve", "seconds")
-        table = Section(f"Learning curves of {name}: {contest.title}, {steps:,} steps", columns)
+        table = Section(f"Learning curves of {name}: {task.title}, {steps:,} steps", columns)
         found = {
             side: [r for seed in range(context.seeds) if (r := results[side, seed]) is not None]
             for side in sides
@@ -246,7 +246,9 @@ def curves(name: str) -> Callable[[Context], Section]:
                     ", ".join(f"{r['seconds']:.0f}" for r in each),
                 ]
             )
-        table.notes.append(f"Evaluated every {every:,} steps; two processes at a time, evaluations included.")
+        table.notes.append(
+            f"Evaluated every {every:,} steps; {context.jobs} at a time, evaluations included."
+        )
         ran = {_title(name, side): folders[side] for side in sides if found[side]}
         if len(ran) > 1:
             compare(ran).plot(context.out / "curves" / f"{name}.png")
@@ -302,5 +304,5 @@ SECTIONS: dict[str, Callable[[Context], Section]] = {
     "ppo-scaling": ppo_scaling,
     **{name: time_to_bar(name) for name in jobs.RACES},
     "memory": memory,
-    **{f"curves-{name}": curves(name) for name in jobs.CURVES},
+    **{f"curves-{name}": curves(name) for name in (*jobs.CURVES, *jobs.LONG_CURVES)},
 }

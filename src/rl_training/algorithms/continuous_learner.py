@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import nn
 
 from rl_training.algorithms.actor_critic import ActorCriticLearner, CriticLoss, squared_loss
 from rl_training.algorithms.continuous_acting import ContinuousActing
 from rl_training.algorithms.declared.actor_critic import ActorCriticConfig
-from rl_training.algorithms.direct import DirectMLP, direct_critics, is_plain
+from rl_training.algorithms.direct import Direct, DirectCritics, direct_critics, direct_mlp
 from rl_training.data.transitions import Batch
-from rl_training.models.actors import DeterministicActor, SquashedGaussianActor
+from rl_training.models.actors import DeterministicActor, OutputGaussianActor
 from rl_training.models.continuous import ContinuousModel
 
 Config = TypeVar("Config", bound=ActorCriticConfig)
@@ -21,8 +22,10 @@ Model = TypeVar("Model", bound=ContinuousModel[Any, Any])
 class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model]):
     """An actor and critics with an optimizer each.
 
-    ``_critics`` and ``_actor`` find gradients without autograd; they are none for networks that are left to it.
+    ``_critics``, ``_slow_critics`` and ``_actor`` do without autograd; they are none for networks that are left to it.
     """
+
+    target_critic: Any
 
     def __init__(self, model: Model, config: Config, **options: Any) -> None:
         super().__init__(model, config, **options)
@@ -30,9 +33,25 @@ class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model
         actor = self.optimizers["actor"] = self._actor_adam(model.actor)
         self._acting = ContinuousActing(model, self._action_size, self.device)
         self._critics = direct_critics(model.critic, critic)
-        self._actor: DirectMLP | None = None
-        if self._critics is not None and type(model.actor) in (DeterministicActor, SquashedGaussianActor):
-            self._actor = DirectMLP(model.actor.net, actor) if is_plain(model.actor.net) else None
+        self._slow_critics: DirectCritics | None = None
+        self._actor: Direct | None = None
+        if isinstance(model.actor, (DeterministicActor, OutputGaussianActor)):
+            self._actor = direct_mlp(model.actor.net, actor)
+
+    def _slow_copy(self, name: str, module: nn.Module, flat: torch.Tensor) -> Any:
+        """Make a slow copy of a module, whose parameters lie in ``flat``, and take it into the state."""
+        slow = super()._slow_copy(name, module, flat)
+        if module is self.network.critic:
+            self._slow_critics = direct_critics(slow)
+        return slow
+
+    def _slow_outputs(self, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return what the slow critics say [C, B, K] of actions [B, A]."""
+        if self._slow_critics is not None:
+            return self._slow_critics.outputs(x, action)
+        with self.learning(self.target_critic):
+            outputs: torch.Tensor = self.target_critic(x, action)
+        return outputs
 
     def _fit(self, batch: Batch, x: torch.Tensor, target: torch.Tensor) -> CriticLoss:
         """Return the critics' squared errors to targets [B], with a graph or with their gradient stored."""

@@ -9,6 +9,7 @@ import torch
 from rl_training.algorithms.actor_critic import CriticLoss, Metrics, frozen, smallest
 from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.ddpg import DDPGConfig, DeterministicConfig
+from rl_training.algorithms.direct import direct_mlp
 from rl_training.algorithms.exploration import ActionNoise
 from rl_training.algorithms.protocol import Decision
 from rl_training.data.transitions import Batch, Carry
@@ -33,6 +34,7 @@ class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
         flat = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
         self.target_critic = self._slow_copy("target_critic", model.critic, flat["critic"])
         self.target_actor = self._slow_copy("target_actor", model.actor, flat["actor"])
+        self._slow_actor = direct_mlp(self.target_actor.net)
         c = config
         self.noise = ActionNoise(c.action_noise, c.action_noise_std, theta=c.ou_theta, dt=c.ou_dt)
         self.advance(0)
@@ -53,25 +55,27 @@ class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
         return Decision(action.reshape(-1, *self._action_shape), carry if explore else None)
 
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
-        with torch.no_grad(), self.learning(self.target_critic):
-            value = smallest(self.target_critic(following, self._next_action(following)))[:, 0]
+        with torch.no_grad():
+            value = smallest(self._slow_outputs(following, self._next_action(following)))[:, 0]
             target = batch.reward + batch.discount * value
         return self._fit(batch, x, target)
 
     def _next_action(self, following: torch.Tensor) -> torch.Tensor:
         """Return the actions [B, A] by whose values targets are made."""
+        if self._slow_actor is not None:
+            return torch.tanh(self._slow_actor.forward(following).out)
         action: torch.Tensor = self.target_actor(following)
         return action
 
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
         optimizer = self.optimizers["actor"]
         if self._actor is not None and self._critics is not None:
-            layers = self._actor.forward(x)
-            action = torch.tanh(layers[-1])
+            made = self._actor.forward(x, learning=True)
+            action = torch.tanh(made.out)
             value, slope = self._critics.first_slope(x, action)
             loss = deterministic_policy_loss(value)
             grad = torch.ops.aten.tanh_backward(slope * (-1.0 / len(x)), action)
-            self._actor.backward(layers, grad, weights=True)
+            self._actor.store(made, grad)
             optimizer.apply(loss)
             return {"actor_loss": loss}
         with frozen(self.optimizers["critic"]), self.learning(self.network.critic):

@@ -6,17 +6,20 @@ hold the results together with those of autograd.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from rl_training.algorithms.actor_critic import CriticLoss, squared_loss
+from rl_training.algorithms.compiled_mlp import CompiledMLP, compiled_mlp
 from rl_training.algorithms.optimizer import FlatAdam
 from rl_training.models.critics import ActionQ, QEnsemble
 from rl_training.models.mirror import on_cpu
 from rl_training.models.mlp import MLP, forward_layers, thin_product, through_activation
-
-Layers = Sequence[torch.Tensor]
+from rl_training.models.mlp_crossq import NormalizedMLP, NormalizedQ
 
 
 def is_plain(mlp: object) -> bool:
@@ -24,101 +27,204 @@ def is_plain(mlp: object) -> bool:
     return type(mlp) is MLP and mlp.fused and not mlp.noisy and on_cpu(mlp)
 
 
-class DirectMLP:
-    """One perceptron, and where the gradients of its parameters go."""
+@dataclasses.dataclass(slots=True)
+class Pass:
+    """What a perceptron made of inputs, and what it needs to go back."""
 
-    def __init__(self, mlp: MLP, optimizer: FlatAdam) -> None:
-        self._activation = mlp.activation
-        self._parameters = [parameter.detach() for parameter in mlp.flat]
-        places = {id(p): place for p, place in zip(optimizer.parameters, optimizer.grad_views(), strict=True)}
-        self._places = [places[id(parameter)] for parameter in mlp.flat]
+    x: torch.Tensor  # [B, in]
+    out: torch.Tensor  # [B, out]
+    kept: Sequence[torch.Tensor]
 
-    def forward(self, x: torch.Tensor) -> Layers:
-        """Return the inputs [B, in], every hidden layer, and the outputs [B, out]."""
-        return forward_layers(x, self._activation, self._parameters)
 
-    def backward(self, layers: Layers, grad: torch.Tensor, *, weights: bool) -> torch.Tensor:
-        """Return the gradient by the sums of the first layer; with ``weights``, store those of the parameters."""
+class Direct(Protocol):
+    """A perceptron that goes forward and back without autograd."""
+
+    def forward(self, x: torch.Tensor, *, learning: bool = False) -> Pass:
+        """Return what comes out for inputs [B, in]; ``learning`` is the mode of layers that have modes."""
+
+    def store(self, made: Pass, grad: torch.Tensor) -> None:
+        """Store the gradient of the parameters, given that by the outputs [B, out], after a pass in learning."""
+
+    def slope(
+        self, made: Pass, grad: torch.Tensor, first: int, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the gradient [N, in - first] by the inputs from ``first`` on, of all rows or of some [N]."""
+
+
+def _places(parameters: Sequence[torch.Tensor], optimizer: FlatAdam | None) -> list[torch.Tensor] | None:
+    """Return where an optimizer expects the gradients of some of its parameters."""
+    if optimizer is None:
+        return None
+    views = zip(optimizer.parameters, optimizer.grad_views(), strict=True)
+    places = {id(parameter): place for parameter, place in views}
+    return [places[id(parameter)] for parameter in parameters]
+
+
+class CompiledDirect:
+    """A perceptron by compiled code."""
+
+    def __init__(self, compiled: CompiledMLP) -> None:
+        self._compiled = compiled
+
+    def forward(self, x: torch.Tensor, *, learning: bool = False) -> Pass:
+        """Return what comes out for inputs [B, in]."""
+        x = x.contiguous()
+        work, out = self._compiled.forward(x, learning=learning)
+        return Pass(x, out, (work,))
+
+    def store(self, made: Pass, grad: torch.Tensor) -> None:
+        """Store the gradient of the parameters."""
+        self._compiled.store(made.x, made.kept[0], grad.contiguous())
+
+    def slope(
+        self, made: Pass, grad: torch.Tensor, first: int, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the gradient by the inputs from ``first`` on."""
+        return self._compiled.slope(made.x, made.kept[0], grad.contiguous(), first, rows)
+
+
+class TorchDirect:
+    """A perceptron without modes by torch's products."""
+
+    def __init__(
+        self, activation: str, parameters: Sequence[torch.Tensor], places: Sequence[torch.Tensor] | None
+    ) -> None:
+        self._activation, self._parameters, self._places = activation, parameters, places
+
+    def forward(self, x: torch.Tensor, *, learning: bool = False) -> Pass:
+        """Return what comes out for inputs [B, in]."""
+        layers = forward_layers(x, self._activation, self._parameters)
+        return Pass(x, layers[-1], layers)
+
+    def store(self, made: Pass, grad: torch.Tensor) -> None:
+        """Store the gradient of the parameters."""
+        assert self._places is not None
+        self._back(made.kept, grad, self._places)
+
+    def slope(
+        self, made: Pass, grad: torch.Tensor, first: int, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the gradient by the inputs from ``first`` on."""
+        layers = made.kept if rows is None else [layer[rows] for layer in made.kept]
+        return torch.mm(self._back(layers, grad, None), self._parameters[0][:, first:])
+
+    def _back(
+        self, layers: Sequence[torch.Tensor], grad: torch.Tensor, places: Sequence[torch.Tensor] | None
+    ) -> torch.Tensor:
+        """Return the gradient by the sums of the first layer; those of the parameters go to their places."""
         for i in range(len(layers) - 2, -1, -1):
             below = layers[i]
-            if weights:
-                torch.sum(grad, 0, out=self._places[2 * i + 1])
-                thin_product(grad.t(), below, out=self._places[2 * i])
+            if places is not None:
+                torch.sum(grad, 0, out=places[2 * i + 1])
+                thin_product(grad.t(), below, out=places[2 * i])
             if i > 0:
                 grad = through_activation(torch.mm(grad, self._parameters[2 * i]), below, self._activation)
         return grad
 
-    def slope(self, layers: Layers, grad: torch.Tensor, first: int) -> torch.Tensor:
-        """Return the gradient [B, in - first] by the inputs from ``first`` on, and store none."""
-        return torch.mm(self.backward(layers, grad, weights=False), self._parameters[0][:, first:])
+
+def direct_mlp(mlp: nn.Module, optimizer: FlatAdam | None = None) -> Direct | None:
+    """Return a perceptron that does without autograd, or none if it has to be left to that.
+
+    It looks at the parameters where they lie, so it has to be made after the optimizer.
+    """
+    if isinstance(mlp, NormalizedMLP) and on_cpu(mlp):
+        own = [p for p in mlp.parameters() if p.requires_grad]
+        found = compiled_mlp(
+            mlp.sizes, mlp.activation, [p.detach() for p in own], _places(own, optimizer), mlp.norms
+        )
+        return None if found is None else CompiledDirect(found)
+    if not isinstance(mlp, MLP) or not is_plain(mlp):
+        return None
+    parameters, places = [p.detach() for p in mlp.flat], _places(mlp.flat, optimizer)
+    found = compiled_mlp(mlp.sizes, mlp.activation, parameters, places)
+    return TorchDirect(mlp.activation, parameters, places) if found is None else CompiledDirect(found)
+
+
+def _members(critic: nn.Module, optimizer: FlatAdam | None) -> list[Direct] | None:
+    every = [direct_mlp(member, optimizer) for member in getattr(critic, "members", ())]
+    members = [member for member in every if member is not None]
+    return members if members and len(members) == len(every) else None
 
 
 class DirectCritics:
-    """Critics of continuous actions, each with one output."""
+    """Critics of continuous actions, each with one output; those without an optimizer can only be asked for outputs."""
 
-    def __init__(self, critic: ActionQ, optimizer: FlatAdam) -> None:
-        self._members = [DirectMLP(member, optimizer) for member in critic.members]
+    def __init__(self, members: Sequence[Direct]) -> None:
+        self._members = members
+
+    def outputs(self, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return what every critic says [C, B, K] of actions [B, A]."""
+        return torch.stack([made.out for made in self.look(x, action)])
+
+    def look(self, x: torch.Tensor, action: torch.Tensor, *, learning: bool = False) -> list[Pass]:
+        """Return what every critic makes of actions [B, A]."""
+        inputs = torch.cat((x, action), 1)
+        return [member.forward(inputs, learning=learning) for member in self._members]
 
     def fit(
         self, x: torch.Tensor, action: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
     ) -> CriticLoss:
         """Store the gradient of the squared errors to targets [B]; return these errors, without a graph."""
-        inputs = torch.cat((x, action), 1)
-        values, squares = [], []
-        share = 2.0 / len(x)
-        for member in self._members:
-            layers = member.forward(inputs)
-            value = layers[-1][:, 0]
-            error = value - target
-            pull = error if weight is None else error * weight
-            squares.append(torch.dot(pull, error))
-            member.backward(layers, (pull * share)[:, None], weights=True)
-            values.append(value)
-        stacked = torch.stack(values)
-        loss = torch.stack(squares).sum() / len(x)
-        return CriticLoss(loss, stacked, target, (stacked - target).abs().mean(0))
+        return self.learn(self.look(x, action, learning=True), target, weight)
+
+    def learn(self, every: Sequence[Pass], target: torch.Tensor, weight: torch.Tensor | None) -> CriticLoss:
+        """Do that for the first rows of what critics made of more than the ``target`` [B] is of."""
+        values, count = critic_values(every), len(target)
+        found = squared_loss(values[:, :count], target, weight)
+        pull = (found.value - target) * (2.0 / count)
+        grads = torch.zeros_like(values)
+        grads[:, :count] = pull if weight is None else pull * weight
+        for member, made, grad in zip(self._members, every, grads[:, :, None], strict=True):
+            member.store(made, grad)
+        return found
 
     def first_slope(self, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the first critic's values [B] of actions [B, A], and their slopes [B, A]."""
-        layers = self._members[0].forward(torch.cat((x, action), 1))
-        return layers[-1][:, 0], self._members[0].slope(layers, torch.ones_like(layers[-1]), x.shape[1])
+        made = self._members[0].forward(torch.cat((x, action), 1))
+        return made.out[:, 0], self._members[0].slope(made, torch.ones_like(made.out), x.shape[1])
 
     def mean_slope(self, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean of the critics' values [B] of actions [B, A], and its slope [B, A]."""
-        inputs = torch.cat((x, action), 1)
-        every = [member.forward(inputs) for member in self._members]
-        even = torch.full_like(every[0][-1], 1.0 / len(every))
-        slopes = [m.slope(layers, even, x.shape[1]) for m, layers in zip(self._members, every, strict=True)]
-        return torch.stack([layers[-1][:, 0] for layers in every]).mean(0), torch.stack(slopes).sum(0)
+        every = self.look(x, action)
+        even = torch.full_like(every[0].out, 1.0 / len(every))
+        slopes = [m.slope(made, even, x.shape[1]) for m, made in zip(self._members, every, strict=True)]
+        return critic_values(every).mean(0), torch.stack(slopes).sum(0)
 
     def smallest_slope(self, x: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the smallest of the critics' values [B] of actions [B, A], and its slope [B, A].
 
         Each critic goes back only through the samples of which it has the smallest value.
         """
-        inputs = torch.cat((x, action), 1)
-        every = [member.forward(inputs) for member in self._members]
-        value, whose = torch.stack([layers[-1][:, 0] for layers in every]).min(0)
+        every = self.look(x, action)
+        value, whose = critic_values(every).min(0)
         slope = torch.empty_like(action)
-        for i, (member, layers) in enumerate(zip(self._members, every, strict=True)):
+        for i, (member, made) in enumerate(zip(self._members, every, strict=True)):
             rows = (whose == i).nonzero()[:, 0]
-            some = [layer[rows] for layer in layers]
-            slope[rows] = member.slope(some, torch.ones_like(some[-1]), x.shape[1])
+            slope[rows] = member.slope(made, torch.ones(len(rows), 1), x.shape[1], rows)
         return value, slope
 
 
-class DirectEnsemble:
-    """Critics that give the values of all discrete actions."""
+def critic_values(every: Sequence[Pass]) -> torch.Tensor:
+    """Return the values [C, B] of critics with one output."""
+    return torch.stack([made.out[:, 0] for made in every])
 
-    def __init__(self, critic: QEnsemble, optimizer: FlatAdam) -> None:
-        self._members = [DirectMLP(member, optimizer) for member in critic.members]
+
+class DirectEnsemble:
+    """Critics that give the values of all discrete actions; those without an optimizer can only be asked."""
+
+    def __init__(self, members: Sequence[Direct]) -> None:
+        self._members = members
+
+    def values(self, x: torch.Tensor) -> torch.Tensor:
+        """Return every critic's values [C, B, A] of all actions."""
+        return torch.stack([member.forward(x).out for member in self._members])
 
     def fit(
         self, x: torch.Tensor, action: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
     ) -> CriticLoss:
         """Store the gradient of the squared errors of the actions [B] taken; return these errors, without a graph."""
         every = [member.forward(x) for member in self._members]
-        values = torch.stack([layers[-1] for layers in every])
+        values = torch.stack([made.out for made in every])
         taken = action.expand(len(every), -1)[:, :, None]
         chosen = values.gather(2, taken)[:, :, 0]
         found = squared_loss(chosen, target, weight)
@@ -126,18 +232,23 @@ class DirectEnsemble:
         if weight is not None:
             pull = pull * weight
         grads = torch.zeros_like(values).scatter_(2, taken, pull[:, :, None])
-        for member, layers, grad in zip(self._members, every, grads, strict=True):
-            member.backward(layers, grad, weights=True)
+        for member, made, grad in zip(self._members, every, grads, strict=True):
+            member.store(made, grad)
         return found
 
 
-def direct_ensemble(critic: QEnsemble, optimizer: FlatAdam) -> DirectEnsemble | None:
-    """Return critics whose gradients are written out, or none if they have to be left to autograd."""
-    return DirectEnsemble(critic, optimizer) if all(is_plain(member) for member in critic.members) else None
+def direct_ensemble(critic: QEnsemble, optimizer: FlatAdam | None = None) -> DirectEnsemble | None:
+    """Return critics that do without autograd, or none if they have to be left to that."""
+    members = _members(critic, optimizer)
+    return None if members is None else DirectEnsemble(members)
 
 
-def direct_critics(critic: torch.nn.Module, optimizer: FlatAdam) -> DirectCritics | None:
-    """Return critics whose gradients are written out, or none if they have to be left to autograd."""
-    if not isinstance(critic, ActionQ) or not all(is_plain(member) for member in critic.members):
+def direct_critics(critic: nn.Module, optimizer: FlatAdam | None = None) -> DirectCritics | None:
+    """Return critics that do without autograd, or none if they have to be left to that."""
+    if not isinstance(critic, (ActionQ, NormalizedQ)):
         return None
-    return DirectCritics(critic, optimizer) if critic.members[0].sizes[-1] == 1 else None
+    last: Any = critic.members[-1]
+    if optimizer is not None and last.sizes[-1] != 1:
+        return None
+    members = _members(critic, optimizer)
+    return None if members is None else DirectCritics(members)

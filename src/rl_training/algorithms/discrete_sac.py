@@ -15,7 +15,7 @@ from rl_training.algorithms.actor_critic import (
     squared_loss,
 )
 from rl_training.algorithms.declared.discrete_sac import DiscreteSACConfig
-from rl_training.algorithms.direct import DirectMLP, direct_ensemble, is_plain
+from rl_training.algorithms.direct import direct_ensemble, direct_mlp
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import initial_temperature, temperature_gradient
 from rl_training.data.transitions import Batch, Carry
@@ -68,7 +68,8 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
         self.target_critic = self._slow_copy("target", model.critic, critic.flat)
         self._num_actions = model.actor.sizes[-1]
         self._critics = direct_ensemble(model.critic, critic)
-        self._actor = DirectMLP(model.actor, self.optimizers["actor"]) if is_plain(model.actor) else None
+        self._slow_critics = direct_ensemble(self.target_critic)
+        self._actor = direct_mlp(model.actor, self.optimizers["actor"])
         self._mlp: NumpyMLP | None = None
         if on_cpu(model) and model.actor.activation in ACTIVATIONS:
             self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(model.features)
@@ -103,9 +104,13 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
 
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:
         with torch.no_grad():
-            log_prob = masked_logits(self.network.actor(following), batch.next_mask).log_softmax(1)
+            logits = (
+                self.network.actor(following) if self._actor is None else self._actor.forward(following).out
+            )
+            log_prob = masked_logits(logits, batch.next_mask).log_softmax(1)
             with self.learning(self.target_critic):
-                value = expected(log_prob, self._value_of(self.target_critic(following)))
+                critics = self.target_critic if self._slow_critics is None else self._slow_critics.values
+                value = expected(log_prob, self._value_of(critics(following)))
             if self.config.critic_entropy:
                 value = value + self.temperature() * entropy_of(log_prob)
             target = batch.reward + batch.discount * value
@@ -119,16 +124,17 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
     def _improve(self, batch: Batch, x: torch.Tensor) -> Metrics:
         alpha = self.temperature()
         with torch.no_grad(), self.learning(self.network.critic):
-            values = self._value_of(self.network.critic(x))
-        layers = None if self._actor is None else self._actor.forward(x)
-        logits = self.network.actor(x) if layers is None else layers[-1]
+            critics = self.network.critic if self._critics is None else self._critics.values
+            values = self._value_of(critics(x))
+        made = None if self._actor is None else self._actor.forward(x, learning=True)
+        logits = self.network.actor(x) if made is None else made.out
         log_prob = masked_logits(logits, batch.mask).log_softmax(1)
         loss, entropy = discrete_policy_loss(log_prob, values, alpha)
-        if self._actor is None or layers is None:
+        if self._actor is None or made is None:
             self.optimizers["actor"].step(loss)
         else:
             grad = discrete_policy_slope(log_prob, values, alpha, entropy)
-            self._actor.backward(layers, grad, weights=True)
+            self._actor.store(made, grad)
             self.optimizers["actor"].apply(loss)
         if "temperature" in self.optimizers:
             self._move_temperature(temperature_gradient(entropy, self._target_entropy(batch)))

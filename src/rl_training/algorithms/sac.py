@@ -10,7 +10,7 @@ import torch
 from rl_training.algorithms.actor_critic import CriticLoss, Metrics, frozen, smallest
 from rl_training.algorithms.continuous_learner import ContinuousLearner
 from rl_training.algorithms.declared.sac import EntropyConfig, SACConfig
-from rl_training.algorithms.direct import DirectCritics, DirectMLP
+from rl_training.algorithms.direct import Direct, DirectCritics
 from rl_training.algorithms.exploration import MatrixNoise
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import Temperature, initial_temperature, temperature_gradient
@@ -94,6 +94,14 @@ class EntropyLearner(ContinuousLearner[Config, Model], Generic[Config, Model]):
 
     # Learning
 
+    def _sample(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw actions [B, A] for inputs [B, in], without a graph; return them and the log of their density [B]."""
+        noise = self._normal(len(x))
+        if self._actor is None:
+            return self.network.actor.sample(x, noise)
+        mean, log_std = self._actor.forward(x).out.chunk(2, dim=1)
+        return squashed(mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX), noise)
+
     def _actors_value(self, values: torch.Tensor) -> torch.Tensor:
         """Return what the actor takes for the value [B] of its actions, of the critics' [C, B, K]."""
         return smallest(values)[:, 0]
@@ -117,22 +125,22 @@ class EntropyLearner(ContinuousLearner[Config, Model], Generic[Config, Model]):
 
     def _direct_step(
         self,
-        actor: DirectMLP,
+        actor: Direct,
         critics: DirectCritics,
         x: torch.Tensor,
         noise: torch.Tensor,
         alpha: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Make one step of the actor without autograd; return its loss and the log-densities [B]."""
-        layers = actor.forward(x)
-        mean, given = layers[-1].chunk(2, dim=1)
+        made = actor.forward(x, learning=True)
+        mean, given = made.out.chunk(2, dim=1)
         log_std = given.clamp(LOG_STD_MIN, LOG_STD_MAX)
         action, log_prob = squashed(mean, log_std, noise)
         value, slope = self._actors_slope(critics, x, action)
         loss = soft_policy_loss(log_prob, value, alpha)
         of_mean, of_std = soft_policy_slopes(action, log_std.exp() * noise, slope, alpha)
         of_std.masked_fill_(given != log_std, 0.0)
-        actor.backward(layers, torch.cat((of_mean, of_std), 1), weights=True)
+        actor.store(made, torch.cat((of_mean, of_std), 1))
         self.optimizers["actor"].apply(loss)
         return loss, log_prob
 
@@ -167,9 +175,8 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
 
     def _next_outputs(self, following: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what the slow critics say [C, B, K] of new actions, and the log-densities [B] of these."""
-        action, log_prob = self.network.actor.sample(following, self._normal(len(following)))
-        with self.learning(self.target_critic):
-            return self.target_critic(following, action), log_prob
+        action, log_prob = self._sample(following)
+        return self._slow_outputs(following, action), log_prob
 
     def _chosen(self) -> list[int] | None:
         """Draw the critics whose smallest value makes the target (REDQ, Chen et al. 2021); none: all of them."""

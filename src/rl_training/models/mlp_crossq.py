@@ -22,11 +22,13 @@ class NormalizedMLP(nn.Sequential):
     has_modes: ClassVar[bool] = False
 
     def __init__(self, sizes: Sequence[int], activation: str, *, momentum: float, warm_up: int) -> None:
-        parts: list[nn.Module] = [BatchRenorm(sizes[0], momentum=momentum, warm_up=warm_up)]
-        for inputs, outputs in pairwise(sizes[:-1]):
-            parts += [nn.Linear(inputs, outputs), ACTIVATIONS[activation]()]
-            parts.append(BatchRenorm(outputs, momentum=momentum, warm_up=warm_up))
-        super().__init__(*parts, nn.Linear(sizes[-2], sizes[-1]))
+        norms = [BatchRenorm(size, momentum=momentum, warm_up=warm_up) for size in sizes[:-1]]
+        linears = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(sizes)]
+        parts: list[nn.Module] = []
+        for norm, linear in zip(norms, linears, strict=True):
+            parts += [norm, linear, ACTIVATIONS[activation]()]
+        super().__init__(*parts[:-1])
+        self.sizes, self.activation, self.norms = tuple(sizes), activation, norms
 
 
 class NormalizedQ(nn.Module):

@@ -17,6 +17,8 @@ from pathlib import Path
 LIBRARY = Path(__file__).with_name("kernels.so")
 KERNELS = ("dqn_gradient", "lstm", "ppo_gradient")
 """What is compiled once for each kind of processor, with a name for each."""
+WIDE_KERNELS = ("mlp",)
+"""What is compiled for registers of 512 bits, too."""
 # Not -ffast-math: it would make the whole process flush denormal numbers from the moment the library is loaded.
 FLAGS = (
     "-std=gnu11",
@@ -45,20 +47,22 @@ def compile_library(library: Path = LIBRARY) -> None:
     kinds: dict[str, list[str]] = {"plain": []}
     if platform.machine() in ("x86_64", "AMD64"):
         kinds["avx2"] = ["-mavx2", "-mfma"]
-    about = [f'-DSOURCES="{digest(folder)}"', *(["-DHAS_AVX2"] if "avx2" in kinds else [])]
+        kinds["avx512"] = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"]
+    about = [f'-DSOURCES="{digest(folder)}"', *(f"-DHAS_{kind.upper()}" for kind in kinds)]
     with tempfile.TemporaryDirectory() as temporary:
+        threads = ["-fopenmp"] if _has_threads(Path(temporary)) else []
         objects = [
             _compiled(
                 folder / f"{name}.c",
                 Path(temporary, f"{name}_{kind}"),
-                [*options, f"-DKIND={kind}"],
+                [*options, *threads, f"-DKIND={kind}"],
             )
             for kind, options in kinds.items()
-            for name in KERNELS
+            for name in (*(KERNELS if kind != "avx512" else ()), *WIDE_KERNELS)
         ]
         objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
         linked = Path(temporary, library.name)
-        _cc("-shared", *objects, "-lm", "-o", str(linked))
+        _cc("-shared", *objects, *threads, "-lm", "-o", str(linked))
         # Put in its place at once: runs that use the old one have it mapped into their memory.
         new = library.with_name(f"{library.name}.{os.getpid()}")
         try:
@@ -66,6 +70,17 @@ def compile_library(library: Path = LIBRARY) -> None:
             new.replace(library)
         finally:
             new.unlink(missing_ok=True)
+
+
+def _has_threads(folder: Path) -> bool:
+    """Say whether the compiler has OpenMP; what is compiled without it has one thread."""
+    trial = folder / "trial.c"
+    trial.write_text("#include <omp.h>\nint trial(void) { return omp_get_max_threads(); }\n")
+    try:
+        _cc("-fPIC", "-shared", "-fopenmp", str(trial), "-o", str(folder / "trial.so"))
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 def _compiled(source: Path, name: Path, options: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 #include "dqn_gradient.h"
 #include "lstm.h"
+#include "mlp.h"
 #include "ppo_gradient.h"
 
 #ifdef HAS_AVX2
@@ -32,6 +33,34 @@ int64_t ppo_outputs(const Surrogate *by, const Samples *of, const float *log_std
 int64_t ppo_steps(const ActorCritic *net, const Surrogate *by, Samples *of, const Adam *adam, int64_t batch,
                   double kl_limit, double *facts, double *sums) {
     CHOOSE(ppo_steps, net, by, of, adam, batch, kl_limit, facts, sums);
+}
+
+/* Large networks only: a processor may lower its clock for registers of 512 bits, which small ones do not make up for. */
+#ifdef HAS_AVX512
+#define CHOOSE_WIDE(name, ...) \
+    if (__builtin_cpu_supports("avx512f")) return name##_avx512(__VA_ARGS__); \
+    CHOOSE(name, __VA_ARGS__)
+#else
+#define CHOOSE_WIDE CHOOSE
+#endif
+
+void mlp_forward(const Mlp *net, int64_t count, const float *x, float *work) {
+    CHOOSE_WIDE(mlp_forward, net, count, x, work);
+}
+
+void mlp_backward(const Mlp *net, int64_t given, const float *x, const float *work, int64_t count, const int64_t *rows,
+                  const float *grad, float *scratch, int64_t store, float *slope, int64_t first) {
+    CHOOSE_WIDE(mlp_backward, net, given, x, work, count, rows, grad, scratch, store, slope, first);
+}
+
+void normalized_forward(const Normalized *net, int64_t count, const float *x, float *work, int64_t learning) {
+    CHOOSE_WIDE(normalized_forward, net, count, x, work, learning);
+}
+
+void normalized_backward(const Normalized *net, int64_t given, const float *x, const float *work, int64_t count,
+                         const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
+                         int64_t first, int64_t learning) {
+    CHOOSE_WIDE(normalized_backward, net, given, x, work, count, rows, grad, scratch, store, slope, first, learning);
 }
 
 void advantages(int64_t steps, int64_t envs, const float *reward, const float *value, const float *following,

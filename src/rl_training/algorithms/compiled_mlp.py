@@ -1,0 +1,164 @@
+"""Perceptrons of any size by compiled code, on the CPU; see ``native/mlp.h``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import Structure, c_double, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.models.batch_renorm import BatchRenorm
+from rl_training.native import library
+
+ACTIVATIONS = {"relu": 1, "tanh": 2}
+
+
+class _Mlp(Structure):
+    """``Mlp`` in ``native/mlp.h``."""
+
+    _fields_ = (
+        ("layers", c_int64),
+        ("sizes", c_void_p),
+        ("activation", c_int64),
+        ("threads", c_int64),
+        ("parameters", c_void_p),
+        ("gradient", c_void_p),
+    )
+
+
+class _Normalized(Structure):
+    """``Normalized`` in ``native/mlp.h``."""
+
+    _fields_ = (
+        ("mlp", _Mlp),
+        *((name, c_void_p) for name in ("mean", "variance", "calls")),
+        *((name, c_double) for name in ("momentum", "eps", "r_max", "d_max")),
+        ("warm_up", c_int64),
+    )
+
+
+class CompiledMLP:
+    """A perceptron whose parameters, and their gradient, lie one after the other in memory.
+
+    With ``norms``, one for each layer, the layers' inputs are normalised over the batch.
+    """
+
+    def __init__(
+        self,
+        native: ctypes.CDLL,
+        sizes: Sequence[int],
+        activation: str,
+        parameters: Sequence[torch.Tensor],
+        gradient: Sequence[torch.Tensor] | None,
+        norms: Sequence[BatchRenorm] = (),
+    ) -> None:
+        self._sizes = np.array(sizes, np.int64)
+        self._kept: list[Any] = [parameters, gradient]  # as long as there are addresses of them
+        self._net = _Mlp(
+            layers=len(sizes) - 1,
+            sizes=self._sizes.ctypes.data,
+            activation=ACTIVATIONS[activation],
+            parameters=parameters[0].data_ptr(),
+            gradient=None if gradient is None else gradient[0].data_ptr(),
+        )
+        self._inputs, self._outputs = int(sizes[0]), int(sizes[-1])
+        self._widest, below = int(self._sizes.max()), int(self._sizes[:-1].sum())
+        self._widths, self._extra = below - self._inputs + self._outputs, 0
+        name, self._address = "mlp", ctypes.byref(self._net)
+        if norms:
+            whole = self._normalized(norms)
+            self._net, name, self._address = whole.mlp, "normalized", ctypes.byref(whole)
+            self._widths, self._extra = self._widths + below, 4 * below
+        learning = [c_int64] if norms else []
+        self._forward, self._backward = (
+            getattr(native, f"{name}_forward"),
+            getattr(native, f"{name}_backward"),
+        )
+        self._forward.argtypes = (c_void_p, c_int64, c_void_p, c_void_p, *learning)
+        self._backward.argtypes = (
+            *(c_void_p, c_int64, c_void_p, c_void_p),
+            *(c_int64, c_void_p, c_void_p, c_void_p),
+            *(c_int64, c_void_p, c_int64),
+            *learning,
+        )
+        self._forward.restype = self._backward.restype = None
+        self._modes: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (1,)) if norms else ((), ())
+
+    def _normalized(self, norms: Sequence[BatchRenorm]) -> _Normalized:
+        places = {
+            name: np.array([tensor.data_ptr() for tensor in tensors], np.int64)
+            for name, tensors in {
+                "mean": [norm.running_mean for norm in norms],
+                "variance": [norm.running_var for norm in norms],
+                "calls": [norm.calls for norm in norms],
+            }.items()
+        }
+        norm = norms[0]
+        whole = _Normalized(
+            mlp=self._net,
+            **{name: each.ctypes.data for name, each in places.items()},
+            **{name: getattr(norm, name) for name in ("momentum", "eps", "r_max", "d_max", "warm_up")},
+        )
+        self._kept += [norms, places, whole]
+        return whole
+
+    def forward(self, x: torch.Tensor, *, learning: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what all layers gave for inputs [B, in] in one vector, and the outputs [B, out] at its end."""
+        count = len(x)
+        work = torch.empty(count * self._widths + self._extra)
+        self._net.threads = torch.get_num_threads()
+        self._forward(self._address, count, x.data_ptr(), work.data_ptr(), *self._modes[learning])
+        return work, work[len(work) - count * self._outputs :].view(count, self._outputs)
+
+    def store(self, x: torch.Tensor, work: torch.Tensor, grad: torch.Tensor) -> None:
+        """Write the gradient of the parameters, given that by the outputs [B, out]; normalised layers were learning."""
+        count = len(x)
+        scratch = torch.empty(2 * count * self._widest)
+        found = (x.data_ptr(), work.data_ptr(), count, None, grad.data_ptr(), scratch.data_ptr())
+        self._backward(self._address, count, *found, 1, None, 0, *self._modes[True])
+
+    def slope(
+        self, x: torch.Tensor, work: torch.Tensor, grad: torch.Tensor, first: int, rows: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return the gradient [N, in - first] by the inputs from ``first`` on, of all rows or of some [N].
+
+        Normalised layers were not learning.
+        """
+        count = len(grad)
+        scratch = torch.empty(2 * count * self._widest)
+        out = torch.empty(count, self._inputs - first)
+        picked = None if rows is None else rows.data_ptr()
+        found = (x.data_ptr(), work.data_ptr(), count, picked, grad.data_ptr(), scratch.data_ptr())
+        self._backward(self._address, len(x), *found, 0, out.data_ptr(), first, *self._modes[False])
+        return out
+
+
+def compiled_mlp(
+    sizes: Sequence[int],
+    activation: str,
+    parameters: Sequence[torch.Tensor],
+    gradient: Sequence[torch.Tensor] | None = None,
+    norms: Sequence[BatchRenorm] = (),
+) -> CompiledMLP | None:
+    """Return a perceptron, or none if there is no compiled code, or none for what this one is."""
+    native = library()
+    if native is None or activation not in ACTIVATIONS:
+        return None
+    if not all(_side_by_side(each) for each in (parameters, gradient) if each is not None):
+        return None
+    return CompiledMLP(native, sizes, activation, parameters, gradient, norms)
+
+
+def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:
+    """Say whether tensors of float32 lie one after the other on the CPU, without gaps."""
+    place = tensors[0].data_ptr()
+    for tensor in tensors:
+        if tensor.device.type != "cpu" or tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+            return False
+        if tensor.data_ptr() != place:
+            return False
+        place += 4 * tensor.numel()
+    return True
