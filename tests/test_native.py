@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from helpers import actor_critic
 from helpers.q_learning import make_learner, random_batch
 from rl_training import native
 from rl_training.native.build import compile_library, main
@@ -55,6 +56,19 @@ def test_without_the_library_learning_goes_through_torch_and_says_so(monkeypatch
     assert learner.updates == 1
     assert "none.so was not built" in learner.warnings({})["native"]
     assert make_learner(activation="tanh").warnings({}) == {}  # nothing is lost by its absence
+
+
+@pytest.mark.parametrize("algo", ["ddpg", "sac", "crossq", "discrete_sac"])
+def test_the_actor_critics_say_so_too(algo, monkeypatch):
+    assert native.library() is None or actor_critic.make_learner(algo).warnings({}) == {}
+    monkeypatch.setattr(native, "LIBRARY", native.LIBRARY.with_name("none.so"))
+    native._load.cache_clear()
+    learner = actor_critic.make_learner(algo)
+    learner.update(actor_critic.random_batch(algo))
+    assert "none.so was not built" in learner.warnings({})["native"]
+    assert (
+        actor_critic.make_learner(algo, network={"activation": "silu"}).warnings({}) == {} or algo == "crossq"
+    )
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

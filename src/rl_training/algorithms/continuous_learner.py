@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from rl_training.algorithms.actor_critic import ActorCriticLearner, CriticLoss, squared_loss
 from rl_training.algorithms.continuous_acting import ContinuousActing
 from rl_training.algorithms.declared.actor_critic import ActorCriticConfig
-from rl_training.algorithms.direct import Direct, DirectCritics, direct_critics, direct_mlp
+from rl_training.algorithms.direct import Direct, DirectCritics, direct_critics, direct_mlp, missing_library
 from rl_training.data.transitions import Batch
 from rl_training.models.actors import DeterministicActor, OutputGaussianActor
 from rl_training.models.continuous import ContinuousModel
@@ -37,6 +38,10 @@ class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model
         self._actor: Direct | None = None
         if isinstance(model.actor, (DeterministicActor, OutputGaussianActor)):
             self._actor = direct_mlp(model.actor.net, actor)
+
+    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
+        """Say so if only the missing library keeps updates from being compiled ones."""
+        return missing_library(self.network)
 
     def _slow_copy(self, name: str, module: nn.Module, flat: torch.Tensor) -> Any:
         """Make a slow copy of a module, whose parameters lie in ``flat``, and take it into the state."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from rl_training import native
 from rl_training.algorithms.actor_critic import CriticLoss, squared_loss
 from rl_training.algorithms.compiled_mlp import CompiledMLP, compiled_mlp
 from rl_training.algorithms.optimizer import FlatAdam
@@ -138,6 +139,12 @@ def direct_mlp(mlp: nn.Module, optimizer: FlatAdam | None = None) -> Direct | No
     parameters, places = [p.detach() for p in mlp.flat], _places(mlp.flat, optimizer)
     found = compiled_mlp(mlp.sizes, mlp.activation, parameters, places)
     return TorchDirect(mlp.activation, parameters, places) if found is None else CompiledDirect(found)
+
+
+def missing_library(network: nn.Module) -> dict[str, str]:
+    """Return what is to be said of perceptrons that only the missing library keeps from being compiled ones."""
+    known = any(isinstance(part, NormalizedMLP) or is_plain(part) for part in network.modules())
+    return native.warning() if known and on_cpu(network) else {}
 
 
 def _members(critic: nn.Module, optimizer: FlatAdam | None) -> list[Direct] | None:

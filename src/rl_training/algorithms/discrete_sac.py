@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rl_training.algorithms.actor_critic import (
     squared_loss,
 )
 from rl_training.algorithms.declared.discrete_sac import DiscreteSACConfig
-from rl_training.algorithms.direct import direct_ensemble, direct_mlp
+from rl_training.algorithms.direct import direct_ensemble, direct_mlp, missing_library
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import initial_temperature, temperature_gradient
 from rl_training.data.transitions import Batch, Carry
@@ -75,6 +76,10 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
             self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(model.features)
             self._most = max_batch(*self._mlp.weights)
         self.advance(0)
+
+    def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
+        """Say so if only the missing library keeps updates from being compiled ones."""
+        return missing_library(self.network)
 
     # Acting
 

@@ -97,10 +97,7 @@ class DQN(QLearner[DQNConfig]):
 
     def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
         """Say so if only the missing library keeps updates from being compiled ones."""
-        reason = native.problem()
-        if self._compiled is not None or reason is None or not is_plain(self.online, self.optimizer.flat):
-            return {}
-        return {"native": f"updates take longer than they need to: {reason}"}
+        return native.warning() if is_plain(self.online, self.optimizer.flat) else {}
 
     def update(self, batch: Batch, weight: torch.Tensor | None = None) -> UpdateResult:
         """Make one gradient step on a batch, its samples weighted by ``weight`` [B] if given."""

@@ -28,6 +28,12 @@ def problem() -> str | None:
     return _load()[1]
 
 
+def warning() -> dict[str, str]:
+    """Return what a learner is to say of updates that only the missing library keeps from being compiled ones."""
+    reason = problem()
+    return {} if reason is None else {"native": f"updates take longer than they need to: {reason}"}
+
+
 @functools.cache
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
     from rl_training.native.build import digest  # not above: it is also run by itself

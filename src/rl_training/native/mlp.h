@@ -50,29 +50,18 @@ void normalized_backward(const Normalized *net, int64_t given, const float *x, c
                          int64_t first, int64_t learning);
 
 /* The same for each kind of processor; see native/dispatch.c. */
-void mlp_forward_plain(const Mlp *net, int64_t count, const float *x, float *work);
-void mlp_backward_plain(const Mlp *net, int64_t given, const float *x, const float *work, int64_t count,
-                        const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                        int64_t first);
-void normalized_forward_plain(const Normalized *net, int64_t count, const float *x, float *work, int64_t learning);
-void normalized_backward_plain(const Normalized *net, int64_t given, const float *x, const float *work, int64_t count,
-                               const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                               int64_t first, int64_t learning);
-void mlp_forward_avx2(const Mlp *net, int64_t count, const float *x, float *work);
-void mlp_backward_avx2(const Mlp *net, int64_t given, const float *x, const float *work, int64_t count,
-                       const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                       int64_t first);
-void normalized_forward_avx2(const Normalized *net, int64_t count, const float *x, float *work, int64_t learning);
-void normalized_backward_avx2(const Normalized *net, int64_t given, const float *x, const float *work, int64_t count,
-                              const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                              int64_t first, int64_t learning);
-void mlp_forward_avx512(const Mlp *net, int64_t count, const float *x, float *work);
-void mlp_backward_avx512(const Mlp *net, int64_t given, const float *x, const float *work, int64_t count,
-                         const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                         int64_t first);
-void normalized_forward_avx512(const Normalized *net, int64_t count, const float *x, float *work, int64_t learning);
-void normalized_backward_avx512(const Normalized *net, int64_t given, const float *x, const float *work, int64_t count,
-                                const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
-                                int64_t first, int64_t learning);
+#define DECLARE(kind) \
+    void mlp_forward_##kind(const Mlp *net, int64_t count, const float *x, float *work); \
+    void mlp_backward_##kind(const Mlp *net, int64_t given, const float *x, const float *work, int64_t count, \
+                             const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope, \
+                             int64_t first); \
+    void normalized_forward_##kind(const Normalized *net, int64_t count, const float *x, float *work, int64_t learning); \
+    void normalized_backward_##kind(const Normalized *net, int64_t given, const float *x, const float *work, \
+                                    int64_t count, const int64_t *rows, const float *grad, float *scratch, \
+                                    int64_t store, float *slope, int64_t first, int64_t learning);
+DECLARE(plain)
+DECLARE(avx2)
+DECLARE(avx512)
+#undef DECLARE
 
 #endif
