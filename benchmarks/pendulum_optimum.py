@@ -1,8 +1,8 @@
 """The best return there is on the 100 evaluation episodes of Pendulum-v1, by dynamic programming on its true state.
 
-Values of all remaining steps on a grid of angles and velocities, from the last step back to the first, interpolated between
-its points; then the episodes that every run is evaluated on, played by looking one step ahead. A finer grid gets closer:
-what is printed is reached, so that the optimum is that or a little more.
+Values of all remaining steps on a grid of angles and speeds, from the last step back to the first, linear between the
+points of the grid; then the episodes that every run is evaluated on, played by looking one step ahead. What is printed
+is reached, so the optimum is that or a little more; a finer grid gets closer.
 
 Run: python benchmarks/pendulum_optimum.py [--angles 301] [--speeds 241]
 """
