@@ -148,9 +148,15 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
     config = load_config(experiment(job, 5_000, 3))
     options = config.algo_kwargs
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
-    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, 1)
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, job.threads)
     assert (tuple(config.network.hidden_sizes), config.network.activation) == (job.hidden, "relu")
-    named = {field.name for field in dataclasses.fields(job)} - {"algo", "env", "num_envs", "hidden"}
+    named = {field.name for field in dataclasses.fields(job)} - {
+        "algo",
+        "env",
+        "num_envs",
+        "hidden",
+        "threads",
+    }
     only = {
         "loss": ("dqn", "prioritized_dqn"),
         "num_quantiles": ("qr_dqn",),
@@ -168,7 +174,7 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
     assert not config.network.normalize_obs
 
 
-ACTOR_CRITIC = ("sac", "td3", "ddpg", "crossq", "discrete-sac")
+ACTOR_CRITIC = ("sac", "sac-threads", "td3", "ddpg", "crossq", "discrete-sac")
 
 
 @pytest.mark.usefixtures("peers_path")
@@ -182,9 +188,15 @@ def test_our_config_has_every_number_of_the_actor_critic_s_job(name: str) -> Non
     assert jobs.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
     config = load_config(experiment(job, 5_000, 3))
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
-    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, 1)
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, job.threads)
     assert (tuple(config.network.hidden_sizes), config.network.activation) == (job.hidden, "relu")
-    named = {field.name for field in dataclasses.fields(job)} - {"algo", "env", "num_envs", "hidden"}
+    named = {field.name for field in dataclasses.fields(job)} - {
+        "algo",
+        "env",
+        "num_envs",
+        "hidden",
+        "threads",
+    }
     only = {"tau": ("sac", "td3", "ddpg", "discrete_sac"), "ent_coef": ("discrete_sac",)}
     for field in named:
         if job.algo in only.get(field, (job.algo,)):

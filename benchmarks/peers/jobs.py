@@ -119,6 +119,8 @@ class ActorCriticJob:
     """Of ``td3`` and ``crossq``."""
     ent_coef: float | None = None
     """Of ``discrete_sac``: a fixed temperature; none learns it."""
+    threads: int = 1
+    """Of ours; the peers take what they take."""
 
     @property
     def updates_per_step(self) -> float:
@@ -238,6 +240,12 @@ CONTESTS = {
         "SAC, Pendulum-v1, hidden 256-256, batch 256, an update every step",
         SAC,
         ("ours", "sb3", "sbx"),
+        200,
+    ),
+    "sac-threads": Contest(
+        "SAC, else as sac, ours with two threads; SBX takes both cores in any case",
+        replace(SAC, threads=2),
+        ("ours", "sbx"),
         200,
     ),
     "td3": Contest("TD3, else as sac", TD3, ("ours", "sb3", "sbx"), 200),

@@ -119,6 +119,7 @@ def _actor_critic(job: ActorCriticJob, total: int, seed: int) -> dict[str, Any]:
         "env": {"id": job.env, "num_envs": job.num_envs},
         "seed": seed,
         "total_timesteps": total,
+        "threads": job.threads,
         "network": {"hidden_sizes": list(job.hidden)},
         "algo_kwargs": {**{name: getattr(job, name) for name in names}, **own},
     }

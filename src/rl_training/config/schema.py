@@ -208,7 +208,7 @@ class ExperimentConfig(Model, Generic[K]):
     """Environment steps, all environments together."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = "cpu"
     threads: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1024)] = 1
-    """CPU threads of torch; small networks are fastest with one."""
+    """CPU threads of torch and of compiled code; small networks are fastest with one."""
     algo_kwargs: K
     network: NetworkConfig = NetworkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
