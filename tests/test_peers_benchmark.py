@@ -148,7 +148,7 @@ def test_our_config_has_every_number_of_the_job(name: str) -> None:
     config = load_config(experiment(job, 5_000, 3))
     options = config.algo_kwargs
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
-    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, job.threads)
+    assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, 1)
     assert (tuple(config.network.hidden_sizes), config.network.activation) == (job.hidden, "relu")
     named = {field.name for field in dataclasses.fields(job)} - {
         "algo",
