@@ -322,7 +322,7 @@ CURVES = {
 }
 LONG_CURVES = {
     "halfcheetah": Curves(
-        "SAC, HalfCheetah-v5, as sac/halfcheetah",
+        "SAC, HalfCheetah-v5, learning rate 3e-4",
         replace(SAC, env="HalfCheetah-v5", learning_starts=10_000),
         100_000,
         ("ours", "sb3"),
