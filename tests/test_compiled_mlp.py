@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 from helpers.actor_critic import make_learner, random_batch
 from rl_training import native
 from rl_training.algorithms.compiled_mlp import CompiledMLP, compiled_mlp
-from rl_training.algorithms.direct import TorchDirect, direct_mlp
+from rl_training.algorithms.direct import CompiledDirect, TorchDirect, direct_mlp
 from rl_training.algorithms.optimizer import FlatAdam
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_crossq import NormalizedMLP
@@ -29,7 +30,8 @@ SIZES = {
     "deeper than a block": (300, 530, 7),
 }
 CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-KINDS = ["plain", *(["avx2"] if " avx2 " in CPU else []), *(["avx512"] if " avx512f " in CPU else [])]
+WIDE = all(f" avx512{part} " in CPU for part in ("f", "dq", "bw", "vl"))
+KINDS = ["plain", *(["avx2"] if " avx2 " in CPU else []), *(["avx512"] if WIDE else [])]
 
 
 class OfKind:
@@ -97,26 +99,26 @@ def test_outputs_gradients_and_slopes_are_exact(
         assert_near(found, each)
 
 
-@pytest.mark.parametrize("sizes", [SIZES["odd"], SIZES["wide"]])
+@pytest.mark.parametrize("sizes", [(40, 130, 70, 3), SIZES["wide"]])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_neither_threads_nor_wider_vectors_change_a_bit(
     sizes: tuple[int, ...], normalized: bool, threads: None
 ) -> None:
     x, grad = torch.randn(256, sizes[0]), torch.randn(256, sizes[-1])
-    seen = []
-    for kind in [kind for kind in KINDS if kind != "plain"]:  # which rounds products before it adds them
+    seen: dict[str, list[list[torch.Tensor]]] = {}
+    for kind in KINDS:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            if normalized:
-                net, optimizer, compiled = made_normalized(sizes, "relu", kind)
-            else:
-                net, optimizer, compiled = made(sizes, "relu", kind)
+            net, optimizer, compiled = (made_normalized if normalized else made)(sizes, "relu", kind)
             work, out = compiled.forward(x, learning=True)
             compiled.store(x, work, grad)
-            seen.append([out, optimizer.grad, *(b.clone() for b in net.buffers())])
-    for other in seen[1:]:
-        for one, another in zip(seen[0], other, strict=True):
-            assert torch.equal(one, another)
+            found = [out, optimizer.grad, *(b.clone() for b in net.buffers())]
+            seen.setdefault("one step" if kind != "plain" else kind, []).append(found)
+    assert seen  # the plain kind rounds products before it adds them, the others do not
+    for each in seen.values():
+        for other in each[1:]:
+            for one, another in zip(each[0], other, strict=True):
+                assert torch.equal(one, another)
 
 
 def made_normalized(
@@ -193,7 +195,96 @@ def test_parameters_that_do_not_lie_side_by_side_are_left_to_torch() -> None:
     assert compiled_mlp((3, 8, 1), "relu", [p.detach() for p in double.flat]) is None
 
 
-@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac", "tqc", "discrete_sac", "crossq"])
+ALL = ["ddpg", "td3", "sac", "tqc", "discrete_sac", "crossq"]
+
+
+def direct_parts(learner: Any) -> list[Any]:
+    """Return everything of a learner that does without autograd."""
+    parts = [learner._actor, getattr(learner, "_slow_actor", None)]
+    for critics in (learner._critics, learner._slow_critics):
+        parts += [] if critics is None else critics._members
+    return [part for part in parts if part is not None]
+
+
+@pytest.mark.parametrize(
+    ("algo", "count"),
+    [("ddpg", 4), ("td3", 6), ("sac", 5), ("tqc", 3), ("discrete_sac", 5), ("crossq", 3)],
+)
+def test_learners_compute_by_the_library(algo: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actor, critics and slow copies; TQC's critics learn by autograd, and CrossQ has no slow copies."""
+    assert [type(part) for part in direct_parts(make_learner(algo))] == [CompiledDirect] * count
+    monkeypatch.setattr("rl_training.algorithms.compiled_mlp.library", lambda: None)
+    without = direct_parts(make_learner(algo))
+    assert [type(part) for part in without] == [TorchDirect] * (0 if algo == "crossq" else count)
+
+
+def test_what_c_would_misread_is_refused_or_converted() -> None:
+    mlp, optimizer, compiled = made((3, 8, 2), "relu", KINDS[-1])
+    for wrong in (torch.randn(4, 2), torch.randn(4, 3).double(), torch.randn(3)):
+        with pytest.raises(ValueError, match=r"float32 \[B, 3\]"):
+            compiled.forward(wrong)
+    direct = direct_mlp(mlp, optimizer)
+    assert direct is not None
+    x = torch.randn(4, 3)
+    assert torch.equal(direct.forward(x.double()).out, direct.forward(x).out)
+    work, _ = compiled.forward(x)
+    with pytest.raises(AssertionError):
+        compiled.store(x, work, torch.randn(4, 1))
+    asked = compiled_mlp((3, 8, 2), "relu", mlp.flat)
+    assert asked is not None
+    with pytest.raises(AssertionError):
+        asked.store(x, work, torch.randn(4, 2))
+    none = torch.empty(0, 3)
+    work, out = compiled.forward(none)
+    compiled.store(none, work, out)
+    assert out.shape == (0, 2)
+    assert not optimizer.grad.any(), "sums of nothing"
+    assert compiled.slope(none, work, out, 1, None).shape == (0, 2)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert compiled.forward(x)[1].dtype is torch.float32
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_parameters_and_statistics_that_moved_are_noticed() -> None:
+    net, _, compiled = made_normalized((3, 8, 2), "relu", KINDS[-1])
+    net.norms[0].running_mean = net.norms[0].running_mean.clone()
+    compiled.forward(torch.randn(4, 3))  # still those that it was built around
+    mlp = MLP((3, 8, 2))
+    FlatAdam(mlp, lr=1e-3)
+    asked = compiled_mlp((3, 8, 2), "relu", mlp.flat)
+    assert asked is not None
+    mlp.share_memory()
+    with pytest.raises(RuntimeError, match="moved"):
+        asked.forward(torch.randn(4, 3))
+
+
+def test_networks_that_are_something_else_are_left_to_autograd() -> None:
+    class Own(NormalizedMLP):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(x), 2), 7.0)
+
+    own = Own((3, 8, 2), "relu", momentum=0.1, warm_up=10)
+    assert direct_mlp(own, FlatAdam(own, lr=1e-3)) is None
+    frozen = NormalizedMLP((3, 8, 2), "relu", momentum=0.1, warm_up=10)
+    frozen.norms[0].requires_grad_(False)
+    assert direct_mlp(frozen, FlatAdam(frozen, lr=1e-3)) is None
+    mlp = MLP((3, 8, 2))
+    mlp.flat[0].requires_grad_(False)
+    assert direct_mlp(mlp, FlatAdam(mlp, lr=1e-3)) is None
+    mixed = NormalizedMLP((3, 8, 2), "relu", momentum=0.1, warm_up=10)
+    mixed.norms[1].momentum = 0.2
+    assert direct_mlp(mixed, FlatAdam(mixed, lr=1e-3)) is None
+
+
+def test_a_copy_of_a_learner_is_refused_in_a_sentence() -> None:
+    with pytest.raises(TypeError, match="cannot be copied; build another and load its state_dict"):
+        copy.deepcopy(make_learner("sac"))
+
+
+@pytest.mark.parametrize("algo", ALL)
 def test_without_the_library_the_same_is_learned(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = make_learner(algo, hidden=(24, 16), policy_delay=1)
     monkeypatch.setattr("rl_training.algorithms.compiled_mlp.library", lambda: None)

@@ -5,6 +5,7 @@ import io
 import struct
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from hypothesis import given
@@ -48,10 +49,21 @@ def test_collector_is_paused_during_imports_and_then_as_before():
             gc.enable()
 
 
-@pytest.mark.parametrize("imported", ["rl_training.PPO", "rl_training.experiment.registry._load_torch()"])
-def test_importing_torch_leaves_its_objects_to_nobody(imported):
-    code = f"import gc, rl_training.experiment.registry; {imported}; print(gc.get_freeze_count(), gc.isenabled())"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    count, enabled = printed.split()
-    assert int(count) > 100_000
-    assert enabled == "True"
+def test_the_collector_passes_over_torch_while_a_run_lasts_and_over_nothing_afterwards():
+    code = """
+import gc, weakref, rl_training
+class Loop: pass
+loop = Loop(); loop.itself = loop; seen = weakref.ref(loop)
+class Watch(rl_training.Callback):
+    def on_start(self, training): print(gc.get_freeze_count(), gc.isenabled())
+agent = rl_training.PPO("CartPole-v1", n_steps=8, batch_size=8, run_dir="run")
+agent.learn(64, callback=Watch(), progress_bar=False)
+del loop; gc.collect()
+print(gc.get_freeze_count(), seen() is None)
+"""
+    command = [sys.executable, "-c", code]
+    with tempfile.TemporaryDirectory() as folder:
+        out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stdout
+    (during, enabled), (after, freed) = (line.split() for line in out.splitlines()[:2])
+    assert int(during) > 100_000
+    assert (enabled, int(after), freed) == ("True", 0, "True")

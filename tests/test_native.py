@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
 import subprocess
+import types
 
 import pytest
 
@@ -66,9 +69,29 @@ def test_the_actor_critics_say_so_too(algo, monkeypatch):
     learner = actor_critic.make_learner(algo)
     learner.update(actor_critic.random_batch(algo))
     assert "none.so was not built" in learner.warnings({})["native"]
-    assert (
-        actor_critic.make_learner(algo, network={"activation": "silu"}).warnings({}) == {} or algo == "crossq"
-    )
+    assert actor_critic.make_learner(algo, network={"activation": "silu"}).warnings({}) == {}
+
+
+@pytest.mark.skipif(native.library() is None, reason="there is none")
+def test_a_library_with_one_thread_says_so_where_more_are_wanted(monkeypatch):
+    assert native.warning(threads=2) == {}
+    loaded = types.SimpleNamespace(has_threads=lambda: 0)
+    monkeypatch.setattr(native, "_load", functools.cache(lambda: (loaded, None)))
+    assert native.warning() == {}
+    assert "has no OpenMP" in native.warning(threads=2)["native"]
+
+
+@pytest.mark.skipif(native.library() is None, reason="there is none")
+def test_loading_leaves_the_environment_as_it_was(monkeypatch):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "passive"}):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        native._load.cache_clear()
+        assert native.library() is not None
+        assert {name: os.environ[name] for name in names if name in os.environ} == given
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import Structure, c_double, c_int64, c_void_p
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,9 @@ class CompiledMLP:
         norms: Sequence[BatchRenorm] = (),
     ) -> None:
         self._sizes = np.array(sizes, np.int64)
-        self._kept: list[Any] = [parameters, gradient]  # as long as there are addresses of them
+        # As long as there are addresses of them.
+        self._kept: list[Any] = [[parameter.detach() for parameter in parameters], gradient]
+        self._watched = [(parameters[0], parameters[0].data_ptr())]
         self._net = _Mlp(
             layers=len(sizes) - 1,
             sizes=self._sizes.ctypes.data,
@@ -102,13 +105,30 @@ class CompiledMLP:
             **{name: each.ctypes.data for name, each in places.items()},
             **{name: getattr(norm, name) for name in ("momentum", "eps", "r_max", "d_max", "warm_up")},
         )
-        self._kept += [norms, places, whole]
+        self._kept += [[[*each.buffers()] for each in norms], places, whole]
+        self._watched.append((norm.running_mean, norm.running_mean.data_ptr()))
         return whole
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledMLP:
+        """Refuse: a copy would go on with the parameters of the original."""
+        raise TypeError(
+            "a learner with compiled networks cannot be copied; build another and load its state_dict()"
+        )
+
+    def _check(self, x: torch.Tensor) -> None:
+        """Raise an error if C would read something else than it thinks."""
+        if x.shape[1:] != (self._inputs,) or x.dtype is not torch.float32 or x.device.type != "cpu":
+            raise ValueError(
+                f"inputs: should be float32 [B, {self._inputs}] on the CPU, not {x.dtype} {list(x.shape)} on {x.device}"
+            )
+        if any(tensor.data_ptr() != place for tensor, place in self._watched):
+            raise RuntimeError("network: its parameters were moved after the learner was built around them")
 
     def forward(self, x: torch.Tensor, *, learning: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what all layers gave for inputs [B, in] in one vector, and the outputs [B, out] at its end."""
+        self._check(x)
         count = len(x)
-        work = torch.empty(count * self._widths + self._extra)
+        work = _room(count * self._widths + self._extra)
         self._net.threads = torch.get_num_threads()
         self._forward(self._address, count, x.data_ptr(), work.data_ptr(), *self._modes[learning])
         return work, work[len(work) - count * self._outputs :].view(count, self._outputs)
@@ -116,7 +136,9 @@ class CompiledMLP:
     def store(self, x: torch.Tensor, work: torch.Tensor, grad: torch.Tensor) -> None:
         """Write the gradient of the parameters, given that by the outputs [B, out]; normalised layers were learning."""
         count = len(x)
-        scratch = torch.empty(2 * count * self._widest)
+        assert self._net.gradient is not None
+        assert grad.shape == (count, self._outputs)
+        scratch = _room(2 * count * self._widest)
         found = (x.data_ptr(), work.data_ptr(), count, None, grad.data_ptr(), scratch.data_ptr())
         self._backward(self._address, count, *found, 1, None, 0, *self._modes[True])
 
@@ -128,8 +150,10 @@ class CompiledMLP:
         Normalised layers were not learning.
         """
         count = len(grad)
-        scratch = torch.empty(2 * count * self._widest)
-        out = torch.empty(count, self._inputs - first)
+        assert grad.shape == (count, self._outputs)
+        assert len(x) == count if rows is None else rows.dtype is torch.int64 and rows.is_contiguous()
+        scratch = _room(2 * count * self._widest)
+        out = _room(count * (self._inputs - first)).view(count, self._inputs - first)
         picked = None if rows is None else rows.data_ptr()
         found = (x.data_ptr(), work.data_ptr(), count, picked, grad.data_ptr(), scratch.data_ptr())
         self._backward(self._address, len(x), *found, 0, out.data_ptr(), first, *self._modes[False])
@@ -145,11 +169,26 @@ def compiled_mlp(
 ) -> CompiledMLP | None:
     """Return a perceptron, or none if there is no compiled code, or none for what this one is."""
     native = library()
-    if native is None or activation not in ACTIVATIONS:
+    if native is None or activation not in ACTIVATIONS or len({norm.options for norm in norms}) > 1:
+        return None
+    if [list(p.shape) for p in parameters] != _shapes(sizes, normalized=bool(norms)):
         return None
     if not all(_side_by_side(each) for each in (parameters, gradient) if each is not None):
         return None
     return CompiledMLP(native, sizes, activation, parameters, gradient, norms)
+
+
+def _shapes(sizes: Sequence[int], *, normalized: bool) -> list[list[int]]:
+    """Return the shapes of the parameters that the compiled code expects."""
+    shapes = []
+    for inputs, outputs in pairwise(sizes):
+        shapes += [[inputs], [inputs]] if normalized else []
+        shapes += [[outputs, inputs], [outputs]]
+    return shapes
+
+
+def _room(floats: int) -> torch.Tensor:
+    return torch.empty(floats, dtype=torch.float32, device="cpu")
 
 
 def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 
 from rl_training import native
 from rl_training.algorithms.actor_critic import CriticLoss, squared_loss
-from rl_training.algorithms.compiled_mlp import CompiledMLP, compiled_mlp
+from rl_training.algorithms.compiled_mlp import ACTIVATIONS, CompiledMLP, compiled_mlp
 from rl_training.algorithms.optimizer import FlatAdam
 from rl_training.models.critics import ActionQ, QEnsemble
 from rl_training.models.mirror import on_cpu
@@ -58,7 +58,7 @@ def _places(parameters: Sequence[torch.Tensor], optimizer: FlatAdam | None) -> l
         return None
     views = zip(optimizer.parameters, optimizer.grad_views(), strict=True)
     places = {id(parameter): place for parameter, place in views}
-    return [places[id(parameter)] for parameter in parameters]
+    return [places[id(parameter)] for parameter in parameters if id(parameter) in places]
 
 
 class CompiledDirect:
@@ -69,19 +69,19 @@ class CompiledDirect:
 
     def forward(self, x: torch.Tensor, *, learning: bool = False) -> Pass:
         """Return what comes out for inputs [B, in]."""
-        x = x.contiguous()
+        x = x.to(torch.float32).contiguous()
         work, out = self._compiled.forward(x, learning=learning)
         return Pass(x, out, (work,))
 
     def store(self, made: Pass, grad: torch.Tensor) -> None:
         """Store the gradient of the parameters."""
-        self._compiled.store(made.x, made.kept[0], grad.contiguous())
+        self._compiled.store(made.x, made.kept[0], grad.to(torch.float32).contiguous())
 
     def slope(
         self, made: Pass, grad: torch.Tensor, first: int, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the gradient by the inputs from ``first`` on."""
-        return self._compiled.slope(made.x, made.kept[0], grad.contiguous(), first, rows)
+        return self._compiled.slope(made.x, made.kept[0], grad.to(torch.float32).contiguous(), first, rows)
 
 
 class TorchDirect:
@@ -128,23 +128,36 @@ def direct_mlp(mlp: nn.Module, optimizer: FlatAdam | None = None) -> Direct | No
 
     It looks at the parameters where they lie, so it has to be made after the optimizer.
     """
-    if isinstance(mlp, NormalizedMLP) and on_cpu(mlp):
-        own = [p for p in mlp.parameters() if p.requires_grad]
-        found = compiled_mlp(
-            mlp.sizes, mlp.activation, [p.detach() for p in own], _places(own, optimizer), mlp.norms
+    if type(mlp) is NormalizedMLP:
+        own = list(mlp.parameters())
+        places = _places(own, optimizer)
+        found = (
+            compiled_mlp(mlp.sizes, mlp.activation, own, places, mlp.norms) if _trains(own, places) else None
         )
         return None if found is None else CompiledDirect(found)
-    if not isinstance(mlp, MLP) or not is_plain(mlp):
+    if type(mlp) is not MLP or not is_plain(mlp):
         return None
-    parameters, places = [p.detach() for p in mlp.flat], _places(mlp.flat, optimizer)
-    found = compiled_mlp(mlp.sizes, mlp.activation, parameters, places)
-    return TorchDirect(mlp.activation, parameters, places) if found is None else CompiledDirect(found)
+    places = _places(mlp.flat, optimizer)
+    if not _trains(mlp.flat, places):
+        return None
+    found = compiled_mlp(mlp.sizes, mlp.activation, mlp.flat, places)
+    if found is not None:
+        return CompiledDirect(found)
+    return TorchDirect(mlp.activation, [p.detach() for p in mlp.flat], places)
+
+
+def _trains(parameters: Sequence[torch.Tensor], places: Sequence[torch.Tensor] | None) -> bool:
+    """Say whether there is a place for the gradient of every parameter, if there is any."""
+    return places is None or len(places) == len(parameters)
 
 
 def missing_library(network: nn.Module) -> dict[str, str]:
     """Return what is to be said of perceptrons that only the missing library keeps from being compiled ones."""
-    known = any(isinstance(part, NormalizedMLP) or is_plain(part) for part in network.modules())
-    return native.warning() if known and on_cpu(network) else {}
+    parts = (part for part in network.modules() if isinstance(part, (MLP, NormalizedMLP)))
+    known = any(
+        (type(part) is NormalizedMLP and part.activation in ACTIVATIONS) or is_plain(part) for part in parts
+    )
+    return native.warning(torch.get_num_threads()) if known and on_cpu(network) else {}
 
 
 def _members(critic: nn.Module, optimizer: FlatAdam | None) -> list[Direct] | None:
@@ -230,7 +243,7 @@ class DirectEnsemble:
         self, x: torch.Tensor, action: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
     ) -> CriticLoss:
         """Store the gradient of the squared errors of the actions [B] taken; return these errors, without a graph."""
-        every = [member.forward(x) for member in self._members]
+        every = [member.forward(x, learning=True) for member in self._members]
         values = torch.stack([made.out for made in every])
         taken = action.expand(len(every), -1)[:, :, None]
         chosen = values.gather(2, taken)[:, :, 0]
@@ -252,10 +265,10 @@ def direct_ensemble(critic: QEnsemble, optimizer: FlatAdam | None = None) -> Dir
 
 def direct_critics(critic: nn.Module, optimizer: FlatAdam | None = None) -> DirectCritics | None:
     """Return critics that do without autograd, or none if they have to be left to that."""
-    if not isinstance(critic, (ActionQ, NormalizedQ)):
+    if type(critic) not in (ActionQ, NormalizedQ):
         return None
-    last: Any = critic.members[-1]
-    if optimizer is not None and last.sizes[-1] != 1:
+    members_of: Any = critic.members
+    if optimizer is not None and members_of[-1].sizes[-1] != 1:
         return None
     members = _members(critic, optimizer)
     return None if members is None else DirectCritics(members)

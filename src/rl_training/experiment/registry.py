@@ -12,7 +12,7 @@ from rl_training.algorithms.catalogue import algorithms as algorithms
 from rl_training.algorithms.catalogue import find as get
 from rl_training.algorithms.catalogue import register as register
 from rl_training.config import ExperimentConfig
-from rl_training.importing import collector_paused
+from rl_training.importing import collector_paused, torch_left_alone
 
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
@@ -30,18 +30,18 @@ def _load_torch() -> None:
 
 def train(config: ExperimentConfig[Any], **options: Any) -> TrainResult:
     """Train what the config describes; options as in ``runtime.workflows.start``."""
-    _load_torch()
-    from rl_training.runtime.workflows import start
+    with torch_left_alone():
+        from rl_training.runtime.workflows import start
 
-    return start(config, **options)
+        return start(config, **options)
 
 
 def resume(path: str | Path, **options: Any) -> TrainResult:
     """Go on with a run; options as in ``runtime.workflows.resume``."""
-    _load_torch()
-    from rl_training.runtime.workflows import resume as resume_run
+    with torch_left_alone():
+        from rl_training.runtime.workflows import resume as resume_run
 
-    return resume_run(Path(path), **options)
+        return resume_run(Path(path), **options)
 
 
 def evaluate(

@@ -79,6 +79,11 @@ class BatchRenorm(nn.Module):
         self.register_buffer("running_var", torch.ones(size))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def options(self) -> tuple[float, ...]:
+        """Return what it was built with, but for its size."""
+        return self.momentum, self.eps, self.r_max, self.d_max, self.warm_up
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return [B, size]; in training, move the running statistics."""
         if not self.training:

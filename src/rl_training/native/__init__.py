@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("kernels.so")
@@ -28,10 +31,28 @@ def problem() -> str | None:
     return _load()[1]
 
 
-def warning() -> dict[str, str]:
-    """Return what a learner is to say of updates that only the missing library keeps from being compiled ones."""
-    reason = problem()
+def warning(threads: int = 1) -> dict[str, str]:
+    """Return what is to be said of updates that only the library keeps from being compiled ones, or from threads."""
+    loaded, reason = _load()
+    if loaded is not None and threads > 1 and not loaded.has_threads():
+        reason = f"the compiler that made {LIBRARY.name} has no OpenMP, so that it has one thread"
     return {} if reason is None else {"native": f"updates take longer than they need to: {reason}"}
+
+
+@contextmanager
+def _threads_that_sleep() -> Iterator[None]:
+    """Have OpenMP, which reads its environment when it is loaded, let threads sleep soon if there is nothing to do.
+
+    By default they spin for milliseconds, which on a busy machine takes the processor from the one that they wait for.
+    """
+    given = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    if not given:
+        os.environ["GOMP_SPINCOUNT"] = "20000"
+    try:
+        yield
+    finally:
+        if not given:
+            del os.environ["GOMP_SPINCOUNT"]
 
 
 @functools.cache
@@ -39,7 +60,8 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     from rl_training.native.build import digest  # not above: it is also run by itself
 
     try:
-        loaded = ctypes.CDLL(str(LIBRARY))
+        with _threads_that_sleep():
+            loaded = ctypes.CDLL(str(LIBRARY))
         loaded.sources.restype = ctypes.c_char_p
         if loaded.sources().decode() == digest(LIBRARY.parent):
             return loaded, None

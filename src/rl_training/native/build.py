@@ -29,12 +29,18 @@ FLAGS = (
     "-ffp-contract=fast",
     "-Wno-psabi",
 )
+X86_KINDS = {
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"),
+}
+"""Processors that there is a version of its own for, besides the plain one."""
 
 
 def digest(folder: Path) -> str:
     """Return the hash of the C files in a folder and of how they are compiled, by which a library knows its sources."""
     sources = sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h"))
-    parts = [" ".join(FLAGS).encode(), *(path.read_bytes() for path in sources)]
+    options = [*FLAGS, *(option for kind in X86_KINDS.values() for option in kind)]
+    parts = [" ".join(options).encode(), *(path.read_bytes() for path in sources)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
@@ -44,10 +50,9 @@ def compile_library(library: Path = LIBRARY) -> None:
     Raises ``OSError`` without a compiler, and ``subprocess.CalledProcessError`` if it fails.
     """
     folder = library.parent
-    kinds: dict[str, list[str]] = {"plain": []}
+    kinds: dict[str, tuple[str, ...]] = {"plain": ()}
     if platform.machine() in ("x86_64", "AMD64"):
-        kinds["avx2"] = ["-mavx2", "-mfma"]
-        kinds["avx512"] = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"]
+        kinds |= X86_KINDS
     about = [f'-DSOURCES="{digest(folder)}"', *(f"-DHAS_{kind.upper()}" for kind in kinds)]
     with tempfile.TemporaryDirectory() as temporary:
         threads = ["-fopenmp"] if _has_threads(Path(temporary)) else []
@@ -60,7 +65,7 @@ def compile_library(library: Path = LIBRARY) -> None:
             for kind, options in kinds.items()
             for name in (*(KERNELS if kind != "avx512" else ()), *WIDE_KERNELS)
         ]
-        objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), about))
+        objects.append(_compiled(folder / "dispatch.c", Path(temporary, "dispatch"), [*about, *threads]))
         linked = Path(temporary, library.name)
         _cc("-shared", *objects, *threads, "-lm", "-o", str(linked))
         # Put in its place at once: runs that use the old one have it mapped into their memory.

@@ -38,7 +38,9 @@ int64_t ppo_steps(const ActorCritic *net, const Surrogate *by, Samples *of, cons
 /* Large networks only: a processor may lower its clock for registers of 512 bits, which small ones do not make up for. */
 #ifdef HAS_AVX512
 #define CHOOSE_WIDE(name, ...) \
-    if (__builtin_cpu_supports("avx512f")) return name##_avx512(__VA_ARGS__); \
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && \
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) \
+        return name##_avx512(__VA_ARGS__); \
     CHOOSE(name, __VA_ARGS__)
 #else
 #define CHOOSE_WIDE CHOOSE
@@ -73,6 +75,15 @@ void advantages(int64_t steps, int64_t envs, const float *reward, const float *v
             estimate[i] = (float)ahead;
         }
     }
+}
+
+/* Whether the library was compiled with OpenMP; else it has one thread. */
+int64_t has_threads(void) {
+#ifdef _OPENMP
+    return 1;
+#else
+    return 0;
+#endif
 }
 
 const char *sources(void) { return SOURCES; }

@@ -185,7 +185,7 @@ void OF_KIND(normalized_forward)(const Normalized *net, int64_t count, const flo
         int64_t inputs = mlp->sizes[layer], outputs = mlp->sizes[layer + 1];
         float *z = work, *out = work + count * inputs + 4 * inputs;
         Kept kept = kept_at(work + count * inputs, inputs);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && inputs > COLUMNS)
         for (int64_t from = 0; from < inputs; from += COLUMNS) {
             int64_t width = inputs - from < COLUMNS ? inputs - from : COLUMNS;
             normalise(net, layer, from, width, inputs, count, x + from, scale + from, z + from, kept, learning);
@@ -246,7 +246,7 @@ void OF_KIND(normalized_backward)(const Normalized *net, int64_t given, const fl
         }
         multiply((Strided){grad, outputs, 1}, (Strided){weight, inputs, 1}, down, count, outputs, inputs, &nothing,
                  threads);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && inputs > COLUMNS)
         for (int64_t from = 0; from < inputs; from += COLUMNS) {
             int64_t width = inputs - from < COLUMNS ? inputs - from : COLUMNS;
             through_normalise(from, width, inputs, count, below + from, scale + from, kept, down + from,

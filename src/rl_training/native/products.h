@@ -2,8 +2,8 @@
  *
  * A product is made in panels of 2 * WIDE columns: the panel of the right matrix is copied into a small block, in the
  * order in which it is read, and every tile of some rows of the left one goes over it with all its sums in registers. The
- * order in which a sum is added up depends on nothing but its length, so neither the number of threads nor the width of
- * the vectors changes a bit.
+ * order in which a sum is added up depends on the sizes of the matrices alone, so neither the number of threads nor the
+ * width of the vectors changes a bit; whether the processor adds and multiplies in one step does.
  */
 
 #ifndef PRODUCTS_H
@@ -102,6 +102,17 @@ INLINE void tile(int rows, int vectors, int some, Strided a, const float *block,
         }
 }
 
+/* Pick floats of two vectors, counted through both. */
+#ifdef __clang__
+INLINE vec shuffled(vec first, vec second, ivec which) {
+    vec out;
+    for (int i = 0; i < WIDE; i++) out[i] = which[i] < WIDE ? first[which[i]] : second[which[i] - WIDE];
+    return out;
+}
+#else
+#define shuffled __builtin_shuffle
+#endif
+
 /* Turn rows of a square into its columns. */
 INLINE void turn(vec square[WIDE]) {
 #pragma GCC unroll 4
@@ -115,8 +126,8 @@ INLINE void turn(vec square[WIDE]) {
         for (int i = 0; i < WIDE; i++) {
             if (i & step) continue;
             vec first = square[i], second = square[i | step];
-            square[i] = __builtin_shuffle(first, second, low);
-            square[i | step] = __builtin_shuffle(first, second, high);
+            square[i] = shuffled(first, second, low);
+            square[i | step] = shuffled(first, second, high);
         }
     }
 }
@@ -150,8 +161,8 @@ INLINE void copy_panel(Strided b, int64_t depth, int64_t columns, float *block) 
 /* Write the columns of a @ b, finished, from `column` on; at most a panel of them. */
 INLINE void panel(int vectors, int some, Strided a, Strided b, float *out, int64_t rows, int64_t inner, int64_t columns,
                   const Finish *by, int64_t column, float *block) {
-    int64_t depth = 0, width = (vectors - 1) * WIDE + some;
-    for (int64_t done = 0; done == 0 || done < inner; done += depth) {
+    int64_t done = 0, depth, width = (vectors - 1) * WIDE + some;
+    do { /* once, too, for sums of nothing */
         depth = inner - done < DEEP ? inner - done : DEEP;
         int first = done == 0, last = done + depth >= inner;
         Strided part = {b.data + done * b.row + column * b.column, b.row, b.column};
@@ -166,7 +177,8 @@ INLINE void panel(int vectors, int some, Strided a, Strided b, float *out, int64
         TILES(4)
         TILES(1)
 #undef TILES
-    }
+        done += depth;
+    } while (done < inner);
 }
 
 /* The same as `multiply` for few columns, of matrices in which what is added up lies side by side. */
