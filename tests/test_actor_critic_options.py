@@ -170,7 +170,7 @@ def test_the_pace_of_updates_does_not_depend_on_the_environments() -> None:
     settings = {"algo_kwargs.train_freq": 4, "algo_kwargs.gradient_steps": 2}
     lines = {configured("sac", **settings, **{"env.num_envs": n}).algo_kwargs.pace() for n in (1, 4)}
     assert lines == {
-        "updates: 0.5 per env step (2 every 4 steps of all environments together), after the first 50"
+        "updates: 0.5 per step of all environments together (2 every 4 steps), after the first 50 steps"
     }
 
 

@@ -346,3 +346,28 @@ def test_a_failed_save_leaves_nothing_and_can_be_repeated(
 def test_load_refuses_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such run"):
         rl_training.load(tmp_path / "missing")
+
+
+def test_a_config_of_another_algorithm_is_refused():
+    for given in (
+        "sac/pendulum",
+        rl_training.load_config("sac/pendulum"),
+        {"algo": "sac", "env": {"id": "Pendulum-v1"}},
+    ):
+        with pytest.raises(ConfigError, match="config: is one of 'sac', not of 'td3'"):
+            rl_training.TD3(config=given)
+
+
+def test_the_name_of_a_policy_is_refused_in_one_line():
+    with pytest.raises(
+        ConfigError, match="PPO: takes one argument without a name, the environment"
+    ) as caught:
+        rl_training.PPO("MlpPolicy", "CartPole-v1")
+    assert "\n" not in str(caught.value)
+
+
+def test_more_threads_than_cores_are_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    config = {"threads": 2, "evaluation": {"final_episodes": 0, "frequency": 0}}
+    rl_training.DQN("CartPole-v1", config=config, run_dir=tmp_path / "run", learning_starts=10).learn(20)
+    assert "warning: threads=2 is more than the 1 cores here" in capsys.readouterr().err

@@ -110,9 +110,10 @@ class ReplayOptions(DiscountOptions):
     def pace(self) -> str:
         """Say how many updates there are for each env step, whatever the number of environments."""
         ratio = self.gradient_steps / self.train_freq
+        rounds = "" if self.train_freq == 1 else f" ({self.gradient_steps} every {self.train_freq} steps)"
         return (
-            f"updates: {ratio:.3g} per env step ({self.gradient_steps} every {self.train_freq} steps of all "
-            f"environments together), after the first {self.learning_starts:,}"
+            f"updates: {ratio:.3g} per step of all environments together{rounds}, "
+            f"after the first {self.learning_starts:,} steps"
         )
 
     def cadence(self) -> dict[str, int]:

@@ -42,7 +42,7 @@ class ManagedAlgorithm:
     def __init__(
         self,
         env: str | EnvFactory | None = None,
-        *,
+        *more: Any,
         config: Source | None = None,
         seed: int | None = None,
         num_envs: int | None = None,
@@ -51,6 +51,11 @@ class ManagedAlgorithm:
         run_dir: str | Path | None = None,
         **algo_kwargs: Any,
     ) -> None:
+        if more:
+            raise ConfigError(
+                f"{type(self).__name__}: takes one argument without a name, the environment; there is no policy to "
+                'name: config={"network": {"hidden_sizes": [...]}} or network= shape the network'
+            )
         _check_factory("env", env, text_too=True)
         _check_factory("network", network)
         self._settings: dict[str, Any] = {"algo": self.algo_name}
@@ -64,6 +69,9 @@ class ManagedAlgorithm:
             self._settings["network.factory"] = _importable_name(network)
         self._settings.update({f"algo_kwargs.{name}": value for name, value in algo_kwargs.items()})
         self._source = config if config is not None else {}
+        given = read_source(self._source).get("algo", self.algo_name)
+        if given != self.algo_name:
+            raise ConfigError(f"config: is one of '{given}', not of '{self.algo_name}'")
         self._env = None if isinstance(env, str) else env
         self._network = network
         self._run_dir = Path(run_dir) if run_dir is not None else None

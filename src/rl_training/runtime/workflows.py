@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -121,6 +122,10 @@ def _begin(
     pace = run.config.algo_kwargs.pace()
     if console and run.config.logging.console and pace is not None:
         notice(pace)
+    if run.config.threads > (cores := os.cpu_count() or 1):
+        notice(
+            f"warning: threads={run.config.threads} is more than the {cores} cores here, which makes learning slower"
+        )
     return _conclude(_session(run, folder, guard, callback, console))
 
 
