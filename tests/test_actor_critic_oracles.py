@@ -39,7 +39,11 @@ def transitions(rng: np.random.Generator, count: int) -> Batch:
 
 @pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])
 def test_the_actor_finds_the_gain_of_a_linear_regulator(algo: str) -> None:
-    options = {"tau": 0.05, "policy_delay": 1, **({"ent_coef": 1e-4} if algo == "sac" else {})}
+    options: dict[str, Any] = {
+        "tau": 0.05,
+        "policy_delay": 1,
+        **({"ent_coef": 1e-4} if algo == "sac" else {}),
+    }
     options |= {"learning_rate": 3e-3, "learning_rate_final": 0.0, "total_timesteps": 2_000}
     smooth = {"activation": "tanh"}  # of rectified units, values have corners, and slopes jump there
     learner = make_learner(algo, obs=1, actions=1, hidden=(32, 32), network=smooth, **options)
@@ -73,7 +77,7 @@ class Unchanging(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, self._steps == self._last, False, {}
 
 
-gym.register("ActorCriticUnchanging-v0", Unchanging)
+gym.register("ActorCriticUnchanging-v0", lambda **kwargs: Unchanging(**kwargs))
 
 
 def value_after_training(algo: str, folder: Path, last: int | None) -> float:

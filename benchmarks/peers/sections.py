@@ -279,7 +279,7 @@ def _against_us(scores: dict[str, list[float]]) -> list[str]:
 
 
 def _title(job: str, side: str) -> str:
-    return "sb3-contrib" if side == "sb3" and job in ("qr", "recurrent", "trpo") else TITLES[side]
+    return "sb3-contrib" if side == "sb3" and job in ("qr", "recurrent", "trpo", "crossq") else TITLES[side]
 
 
 def _read_run(folder: Path) -> dict[str, Any]:

@@ -89,7 +89,14 @@ class TrainerRun:
         torch.manual_seed(seed)
         self._job, self._total = job, total
         env = gym.make(job.env)
-        self._algorithm = algorithm(job, env) if isinstance(job, Job) else discrete_sac(job, env)
+        self._algorithm: Any = algorithm(job, env) if isinstance(job, Job) else discrete_sac(job, env)
+        self._updates, update = 0, self._algorithm._update_with_batch
+
+        def counted(batch: Any) -> Any:  # not all algorithms count themselves
+            self._updates += 1
+            return update(batch)
+
+        self._algorithm._update_with_batch = counted
         self._envs = DummyVectorEnv([lambda: gym.make(job.env)])
         self._envs.seed(seed)
         self._buffer: Any = (
@@ -132,7 +139,7 @@ class TrainerRun:
 
     @property
     def updates(self) -> int:
-        return int(self._algorithm._iter)
+        return self._updates
 
     def act(self, obs: tasks.Array) -> tasks.Array:
         with torch.no_grad():
