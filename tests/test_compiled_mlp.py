@@ -83,12 +83,12 @@ def test_outputs_gradients_and_slopes_are_exact(
 ) -> None:
     mlp, optimizer, compiled = made(sizes, activation, kind)
     x, grad = torch.randn(count, sizes[0]), torch.randn(count, sizes[-1])
-    work, out = compiled.forward(x)
+    number, out = compiled.forward(x)
     optimizer.grad.fill_(torch.nan)
-    compiled.store(x, work, grad)
-    slope = compiled.slope(x, work, grad, 0, None)
+    compiled.store(x, number, grad)
+    slope = compiled.slope(x, number, grad, 0, None)
     rows = torch.arange(count - 1, -1, -2)
-    some = compiled.slope(x, work, grad[rows], 2, rows)
+    some = compiled.slope(x, number, grad[rows], 2, rows)
     own = MLP(sizes, activation, fused=False)
     own.load_state_dict(mlp.state_dict())
     wanted, by_inputs, *by_parameters = exact(own, x, grad)
@@ -110,8 +110,8 @@ def test_neither_threads_nor_wider_vectors_change_a_bit(
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             net, optimizer, compiled = (made_normalized if normalized else made)(sizes, "relu", kind)
-            work, out = compiled.forward(x, learning=True)
-            compiled.store(x, work, grad)
+            number, out = compiled.forward(x, learning=True)
+            compiled.store(x, number, grad)
             found = [out, optimizer.grad, *(b.clone() for b in net.buffers())]
             seen.setdefault("one step" if kind != "plain" else kind, []).append(found)
     assert seen  # the plain kind rounds products before it adds them, the others do not
@@ -150,19 +150,19 @@ def test_normalised_layers_are_exact_in_both_modes(
     x, grad = 2.0 * torch.randn(65, sizes[0]) + 1.0, torch.randn(65, sizes[-1])
     own = NormalizedMLP(sizes, activation, momentum=0.1, warm_up=warm_up)
     own.load_state_dict(net.state_dict())
-    work, out = compiled.forward(x)
+    number, out = compiled.forward(x)
     rows = torch.arange(0, 65, 3)
     own.eval()
     wanted, by_inputs, *_ = exact(own, x, grad)
     assert_near(out, wanted)
-    assert_near(compiled.slope(x, work, grad, 1, None), by_inputs[:, 1:])
-    assert_near(compiled.slope(x, work, grad[rows], 1, rows), by_inputs[rows, 1:])
+    assert_near(compiled.slope(x, number, grad, 1, None), by_inputs[:, 1:])
+    assert_near(compiled.slope(x, number, grad[rows], 1, rows), by_inputs[rows, 1:])
     for mine, kept in zip(net.buffers(), own.buffers(), strict=True):
         assert torch.equal(mine.double(), kept.double()), "acting moves no statistics"
 
     optimizer.grad.fill_(torch.nan)
-    work, out = compiled.forward(x, learning=True)
-    compiled.store(x, work, grad)
+    number, out = compiled.forward(x, learning=True)
+    compiled.store(x, number, grad)
     own.train()
     wanted, _, *by_parameters = exact(own, x, grad)
     assert_near(out, wanted)
@@ -227,25 +227,37 @@ def test_what_c_would_misread_is_refused_or_converted() -> None:
     assert direct is not None
     x = torch.randn(4, 3)
     assert torch.equal(direct.forward(x.double()).out, direct.forward(x).out)
-    work, _ = compiled.forward(x)
+    number, _ = compiled.forward(x)
     with pytest.raises(AssertionError):
-        compiled.store(x, work, torch.randn(4, 1))
+        compiled.store(x, number, torch.randn(4, 1))
     asked = compiled_mlp((3, 8, 2), "relu", mlp.flat)
     assert asked is not None
     with pytest.raises(AssertionError):
-        asked.store(x, work, torch.randn(4, 2))
+        asked.store(x, asked.forward(x)[0], torch.randn(4, 2))
     none = torch.empty(0, 3)
-    work, out = compiled.forward(none)
-    compiled.store(none, work, out)
+    number, out = compiled.forward(none)
+    compiled.store(none, number, out)
     assert out.shape == (0, 2)
     assert not optimizer.grad.any(), "sums of nothing"
-    assert compiled.slope(none, work, out, 1, None).shape == (0, 2)
+    assert compiled.slope(none, number, out, 1, None).shape == (0, 2)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         assert compiled.forward(x)[1].dtype is torch.float32
     finally:
         torch.set_default_dtype(before)
+
+
+def test_only_the_last_pass_can_be_gone_back() -> None:
+    _, _, compiled = made((3, 8, 2), "relu", KINDS[-1])
+    x = torch.randn(4, 3)
+    first, out = compiled.forward(x)
+    kept = out.clone()
+    compiled.forward(torch.randn(9, 3))
+    assert torch.equal(out, kept), "outputs stay"
+    for back in (lambda: compiled.store(x, first, out), lambda: compiled.slope(x, first, out, 0, None)):
+        with pytest.raises(RuntimeError, match="only the last pass"):
+            back()
 
 
 def test_parameters_and_statistics_that_moved_are_noticed() -> None:

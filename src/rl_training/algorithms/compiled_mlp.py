@@ -44,7 +44,9 @@ class _Normalized(Structure):
 class CompiledMLP:
     """A perceptron whose parameters, and their gradient, lie one after the other in memory.
 
-    With ``norms``, one for each layer, the layers' inputs are normalised over the batch.
+    With ``norms``, one for each layer, the layers' inputs are normalised over the batch. What a pass forward leaves
+    behind lies in memory of its own until the next one: taken from the system anew each time, it would cost more than
+    small networks compute.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class CompiledMLP:
             *learning,
         )
         self._forward.restype = self._backward.restype = None
+        self._work, self._scratch, self._passes = _room(0), _room(0), 0
         self._modes: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (1,)) if norms else ((), ())
 
     def _normalized(self, norms: Sequence[BatchRenorm]) -> _Normalized:
@@ -124,26 +127,40 @@ class CompiledMLP:
         if any(tensor.data_ptr() != place for tensor, place in self._watched):
             raise RuntimeError("network: its parameters were moved after the learner was built around them")
 
-    def forward(self, x: torch.Tensor, *, learning: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what all layers gave for inputs [B, in] in one vector, and the outputs [B, out] at its end."""
+    def forward(self, x: torch.Tensor, *, learning: bool = False) -> tuple[int, torch.Tensor]:
+        """Return the number of this pass, by which it can be gone back, and the outputs [B, out] for inputs [B, in]."""
         self._check(x)
         count = len(x)
-        work = _room(count * self._widths + self._extra)
+        size = count * self._widths + self._extra
+        if len(self._work) < size:
+            self._work = _room(size)
         self._net.threads = torch.get_num_threads()
-        self._forward(self._address, count, x.data_ptr(), work.data_ptr(), *self._modes[learning])
-        return work, work[len(work) - count * self._outputs :].view(count, self._outputs)
+        self._forward(self._address, count, x.data_ptr(), self._work.data_ptr(), *self._modes[learning])
+        self._passes += 1
+        out = self._work[size - count * self._outputs : size].clone()
+        return self._passes, out.view(count, self._outputs)
 
-    def store(self, x: torch.Tensor, work: torch.Tensor, grad: torch.Tensor) -> None:
+    def _backwards(self, number: int, count: int) -> tuple[int, int]:
+        """Return where the pass of that number and some scratch are."""
+        if number != self._passes:
+            raise RuntimeError(
+                "network: it went forward again since, and only the last pass can be gone back"
+            )
+        if len(self._scratch) < 2 * count * self._widest:
+            self._scratch = _room(2 * count * self._widest)
+        return self._work.data_ptr(), self._scratch.data_ptr()
+
+    def store(self, x: torch.Tensor, number: int, grad: torch.Tensor) -> None:
         """Write the gradient of the parameters, given that by the outputs [B, out]; normalised layers were learning."""
         count = len(x)
         assert self._net.gradient is not None
         assert grad.shape == (count, self._outputs)
-        scratch = _room(2 * count * self._widest)
-        found = (x.data_ptr(), work.data_ptr(), count, None, grad.data_ptr(), scratch.data_ptr())
+        work, scratch = self._backwards(number, count)
+        found = (x.data_ptr(), work, count, None, grad.data_ptr(), scratch)
         self._backward(self._address, count, *found, 1, None, 0, *self._modes[True])
 
     def slope(
-        self, x: torch.Tensor, work: torch.Tensor, grad: torch.Tensor, first: int, rows: torch.Tensor | None
+        self, x: torch.Tensor, number: int, grad: torch.Tensor, first: int, rows: torch.Tensor | None
     ) -> torch.Tensor:
         """Return the gradient [N, in - first] by the inputs from ``first`` on, of all rows or of some [N].
 
@@ -152,10 +169,10 @@ class CompiledMLP:
         count = len(grad)
         assert grad.shape == (count, self._outputs)
         assert len(x) == count if rows is None else rows.dtype is torch.int64 and rows.is_contiguous()
-        scratch = _room(2 * count * self._widest)
+        work, scratch = self._backwards(number, count)
         out = _room(count * (self._inputs - first)).view(count, self._inputs - first)
         picked = None if rows is None else rows.data_ptr()
-        found = (x.data_ptr(), work.data_ptr(), count, picked, grad.data_ptr(), scratch.data_ptr())
+        found = (x.data_ptr(), work, count, picked, grad.data_ptr(), scratch)
         self._backward(self._address, len(x), *found, 0, out.data_ptr(), first, *self._modes[False])
         return out
 

@@ -34,7 +34,8 @@ class Pass:
 
     x: torch.Tensor  # [B, in]
     out: torch.Tensor  # [B, out]
-    kept: Sequence[torch.Tensor]
+    kept: Sequence[torch.Tensor] = ()
+    number: int = 0
 
 
 class Direct(Protocol):
@@ -70,18 +71,18 @@ class CompiledDirect:
     def forward(self, x: torch.Tensor, *, learning: bool = False) -> Pass:
         """Return what comes out for inputs [B, in]."""
         x = x.to(torch.float32).contiguous()
-        work, out = self._compiled.forward(x, learning=learning)
-        return Pass(x, out, (work,))
+        number, out = self._compiled.forward(x, learning=learning)
+        return Pass(x, out, number=number)
 
     def store(self, made: Pass, grad: torch.Tensor) -> None:
         """Store the gradient of the parameters."""
-        self._compiled.store(made.x, made.kept[0], grad.to(torch.float32).contiguous())
+        self._compiled.store(made.x, made.number, grad.to(torch.float32).contiguous())
 
     def slope(
         self, made: Pass, grad: torch.Tensor, first: int, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return the gradient by the inputs from ``first`` on."""
-        return self._compiled.slope(made.x, made.kept[0], grad.to(torch.float32).contiguous(), first, rows)
+        return self._compiled.slope(made.x, made.number, grad.to(torch.float32).contiguous(), first, rows)
 
 
 class TorchDirect:
