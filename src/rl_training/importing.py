@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -24,11 +24,10 @@ def collector_paused() -> Iterator[None]:
 
 
 @contextmanager
-def torch_left_alone() -> Iterator[None]:
-    """Import what computes, and torch with it, and have the collector pass over all that until this is over."""
+def left_alone(load: Callable[[], None]) -> Iterator[None]:
+    """Load something, torch for example, and have the collector pass over all there is then until this is over."""
     with collector_paused():
-        import rl_training.runtime.workflows  # noqa: F401
-
+        load()
         ours = gc.get_freeze_count() == 0
         if ours:
             gc.freeze()

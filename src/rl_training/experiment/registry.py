@@ -12,7 +12,7 @@ from rl_training.algorithms.catalogue import algorithms as algorithms
 from rl_training.algorithms.catalogue import find as get
 from rl_training.algorithms.catalogue import register as register
 from rl_training.config import ExperimentConfig
-from rl_training.importing import collector_paused, torch_left_alone
+from rl_training.importing import collector_paused, left_alone
 
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 __all__ = ["algorithms", "evaluate", "get", "policy", "predict", "register", "resume", "train"]
 
 
+def _import_torch() -> None:
+    """Import what computes, and torch with it."""
+    import rl_training.runtime.workflows  # noqa: F401
+
+
 def _load_torch() -> None:
-    """Import what computes, and torch with it, as fast as that goes."""
+    """Do that as fast as it goes."""
     with collector_paused():
-        import rl_training.runtime.workflows  # noqa: F401
+        _import_torch()
 
 
 def train(config: ExperimentConfig[Any], **options: Any) -> TrainResult:
     """Train what the config describes; options as in ``runtime.workflows.start``."""
-    with torch_left_alone():
+    with left_alone(_import_torch):
         from rl_training.runtime.workflows import start
 
         return start(config, **options)
@@ -38,7 +43,7 @@ def train(config: ExperimentConfig[Any], **options: Any) -> TrainResult:
 
 def resume(path: str | Path, **options: Any) -> TrainResult:
     """Go on with a run; options as in ``runtime.workflows.resume``."""
-    with torch_left_alone():
+    with left_alone(_import_torch):
         from rl_training.runtime.workflows import resume as resume_run
 
         return resume_run(Path(path), **options)
