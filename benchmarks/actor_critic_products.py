@@ -24,8 +24,9 @@ from rl_training.algorithms.catalogue import find
 from rl_training.algorithms.compiled_mlp import CompiledMLP
 from rl_training.algorithms.spec import BuildContext
 from rl_training.data.transitions import Batch
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import ContinuousActions, DiscreteActions
 
 Product = tuple[int, int, int]
 """Rows, what is added up, columns."""

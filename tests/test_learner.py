@@ -19,8 +19,9 @@ from rl_training.data import Batch, Transitions
 from rl_training.errors import CheckpointError
 from rl_training.experiment.configs import load_config
 from rl_training.models.normalizer import RunningNormalizer
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import DiscreteActions, ObsSpec
+from rl_training.spaces import DiscreteActions
 
 
 class Plain(Learner[OptimizerOptions, Batch]):

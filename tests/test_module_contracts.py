@@ -26,7 +26,18 @@ from rl_training.runtime.session import Interrupted
 from rl_training.runtime.workflows import load_checkpoint, load_policy
 
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
-LEAVES = {"errors", "importing", "version", "lazy", "segment", "spaces", "statistics", "config", "native"}
+LEAVES = {
+    "errors",
+    "importing",
+    "version",
+    "lazy",
+    "observations",
+    "segment",
+    "spaces",
+    "statistics",
+    "config",
+    "native",
+}
 BELOW = {
     "data": set(),
     "models": set(),

@@ -33,8 +33,9 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.transitions import Transitions
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5

@@ -27,8 +27,9 @@ from rl_training.algorithms.spec import BuildContext
 from rl_training.data.transitions import Batch
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import ContinuousActions, ObsSpec
+from rl_training.spaces import ContinuousActions
 
 TOLERANCE = 1e-5
 OBS, ACTIONS, ROWS, UPDATES, GAMMA = 5, 3, 32, 6, 0.97

@@ -1,4 +1,4 @@
-"""Observation and action spaces as plain values, so that learners need to know no environment."""
+"""Action spaces as plain values, so that learners need to know no environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ObsSpec:
-    """Shape and dtype of one observation."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)

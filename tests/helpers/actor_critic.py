@@ -15,8 +15,9 @@ from rl_training import load_config
 from rl_training.algorithms.catalogue import packaged
 from rl_training.algorithms.spec import BuildContext
 from rl_training.data.transitions import Batch
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import ContinuousActions, DiscreteActions
 
 CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq")
 

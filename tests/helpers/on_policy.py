@@ -12,8 +12,9 @@ from rl_training.data.rollout_buffer import Rollout, RolloutBuffer
 from rl_training.data.transitions import Transitions, carry_on
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions, ObsSpec
+from rl_training.spaces import ActionSpec, ContinuousActions, DiscreteActions
 
 BOX = ContinuousActions(np.full(2, -2.0, np.float32), np.full(2, 2.0, np.float32))
 

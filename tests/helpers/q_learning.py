@@ -10,8 +10,9 @@ from rl_training.algorithms.spec import BuildContext
 from rl_training.data import Batch
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.registry import get
+from rl_training.observations import ObsSpec
 from rl_training.runtime.streams import Streams
-from rl_training.spaces import DiscreteActions, ObsSpec
+from rl_training.spaces import DiscreteActions
 
 ALGOS = ("dqn", "prioritized_dqn", "c51", "qr_dqn", "iqn", "rainbow")
 HEADS = ("dqn", "c51", "qr_dqn", "iqn")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from rl_training.algorithms.protocol import Algorithm, Experience
-    from rl_training.spaces import ActionSpec, ObsSpec
+    from rl_training.observations import ObsSpec
+    from rl_training.spaces import ActionSpec
 
 NetworkFactory = Callable[[tuple[int, ...], int], "nn.Module"]
 

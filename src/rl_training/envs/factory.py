@@ -18,6 +18,7 @@ from rl_training.config import EnvConfig
 from rl_training.envs import dm_control
 from rl_training.envs.headless import prepare
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
+from rl_training.envs.spaces import describe_spaces
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import ConfigError, EnvError, RLTrainingError, did_you_mean
@@ -87,7 +88,9 @@ def make_vector_env(
     """Make ``len(seeds)`` copies, each with its own stream of episode seeds."""
     if config.vectorization == "native":
         return _native(config, len(seeds))
-    make_env(config, factory).close()  # a mistake in the config shows here, not in a worker
+    probe = make_env(config, factory)  # a mistake in the config shows here, not in a worker
+    describe_spaces(probe.observation_space, probe.action_space)
+    probe.close()
     fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]
     if config.vectorization == "subprocess":
         return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.masks import checked_mask, maskable_actions
+from rl_training.envs.spaces import DescribedSpace, describe_observations, frames_stacked
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
 
@@ -40,8 +41,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Gives each episode its own seed and remembers (seed, actions), from which the state can be rebuilt.
 
     Whatever the environment returns is checked against its spaces
-    here, so that nothing malformed gets further; whatever it raises becomes a one-line ``EnvError``. An
-    ``action_mask`` in its infos comes out as bools [A].
+    here, so that nothing malformed gets further; whatever it raises becomes a one-line ``EnvError``. Observations come
+    out as single arrays, whatever their space (see ``observations.py``). An ``action_mask`` in its infos comes out as
+    bools [A].
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: EpisodeSeeds) -> None:
@@ -49,6 +51,10 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._seeds = seeds
         self._obs_space: gym.Space[Any] = env.observation_space
         self._own_action_space: gym.Space[Any] = env.action_space
+        spec = describe_observations(env.observation_space).with_stack(frames_stacked(env))
+        self._spec = None if spec.plain else spec
+        if spec.stack > 1 or not spec.plain:
+            self.observation_space = DescribedSpace(spec)
         self._shape = self._obs_space.shape
         self._dtype = self._obs_space.dtype
         self._is_float = self._dtype is not None and np.issubdtype(self._dtype, np.floating)
@@ -71,7 +77,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._actions = []
         try:
             obs, info = self.env.reset(seed=self.episode_seed, options=options)
-            obs = np.asarray(obs)
+            if self._spec is None:
+                obs = np.asarray(obs)
             self._mask = self._checked_mask(info, over=False) if info else None
         except EnvError:
             raise
@@ -93,7 +100,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            obs, reward = np.asarray(obs), float(reward)
+            if self._spec is None:
+                obs = np.asarray(obs)
+            reward = float(reward)
             terminated, truncated = bool(terminated), bool(truncated)
             self._mask = self._checked_mask(info, over=terminated) if info else None
         except EnvError:
@@ -135,7 +144,12 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             return None  # not raised: a vector env in which a call failed could not start anew either
         return obs
 
-    def _checked(self, obs: Array) -> Array:
+    def _checked(self, obs: Any) -> Array:
+        if self._spec is not None:
+            try:
+                return self._spec.pack(obs)
+            except EnvError as error:
+                raise EnvError(f"{error} {self._where()}") from None
         if obs.shape != self._shape:
             raise self._wrong("observation shape", self._shape, obs.shape)
         if obs.dtype is not self._dtype and obs.dtype != self._dtype:

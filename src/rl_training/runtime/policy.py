@@ -10,6 +10,7 @@ import numpy as np
 from rl_training.algorithms.protocol import Algorithm, Decision
 from rl_training.data.transitions import Carry, carry_on
 from rl_training.errors import ConfigError
+from rl_training.observations import ObsSpec
 from rl_training.spaces import (
     ActionSpec,
     Array,
@@ -17,7 +18,6 @@ from rl_training.spaces import (
     DiscreteActions,
     MultiBinaryActions,
     MultiDiscreteActions,
-    ObsSpec,
     UnboundedActions,
 )
 

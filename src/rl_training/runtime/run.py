@@ -14,6 +14,7 @@ from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.observations import ObsSpec
 from rl_training.runtime.allocation import keep_freed_memory
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
@@ -21,7 +22,7 @@ from rl_training.runtime.metrics import Metrics
 from rl_training.runtime.policy import Policy, spaces_to_plain
 from rl_training.runtime.streams import Streams, seed_sequence
 from rl_training.runtime.timing import Timer
-from rl_training.spaces import ActionSpec, ObsSpec
+from rl_training.spaces import ActionSpec
 
 
 class Run:
