@@ -9,10 +9,10 @@ dtype; encoders take the row apart again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -77,6 +77,30 @@ class ObsPart:
         *stacked, height = outer
         return prod(stacked), height, last
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the part as plain values."""
+        plain = dataclasses.asdict(self)
+        listed = {name: list(plain[name]) for name in ("path", "shape", "counts", "starts")}
+        return {**plain, **listed, "dtype": self.dtype.str}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ObsPart:
+        """Return the part that ``to_plain`` described."""
+        if plain["kind"] not in get_args(Kind):
+            raise ValueError(f"{plain['kind']} is no kind of observation")
+        return cls(
+            tuple(key if isinstance(key, str) else int(key) for key in plain["path"]),
+            plain["kind"],
+            tuple(int(n) for n in plain["shape"]),
+            np.dtype(plain["dtype"]),
+            int(plain["offset"]),
+            tuple(int(n) for n in plain["counts"]),
+            tuple(int(n) for n in plain["starts"]),
+            float(plain["high"]),
+            bool(plain["channels_last"]),
+            int(plain["stack"]),
+        )
+
     def describe(self) -> str:
         """Say in a few words what was recognised."""
         if self.kind == "image":
@@ -134,6 +158,27 @@ class ObsSpec:
         last = part.channels_last and len(part.shape) == 4
         return dataclasses.replace(self, parts=(dataclasses.replace(part, stack=stack, channels_last=last),))
 
+    # As values that a checkpoint can hold
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the spec as plain values."""
+        plain: dict[str, Any] = {"obs_shape": list(self.shape), "obs_dtype": self.dtype.str}
+        if self == ObsSpec(self.shape, self.dtype):
+            return plain  # as it was before there were parts
+        return {**plain, "obs_packed": self.packed, "obs_parts": [part.to_plain() for part in self.parts]}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ObsSpec:
+        """Return the spec that ``to_plain`` described."""
+        shape, dtype = tuple(int(n) for n in plain["obs_shape"]), np.dtype(plain["obs_dtype"])
+        parts = tuple(ObsPart.from_plain(part) for part in plain.get("obs_parts", ()))
+        if not parts:
+            return cls(shape, dtype)
+        spec = packed_spec(list(parts)) if plain["obs_packed"] else cls(parts[0].shape, parts[0].dtype, parts)
+        if (spec.shape, spec.dtype, spec.parts) != (shape, dtype, parts):
+            raise ValueError("obs_parts do not fit")
+        return spec
+
     # From what an environment or a user gives to arrays
 
     def pack(self, obs: Any) -> Array:
@@ -150,10 +195,38 @@ class ObsSpec:
         """Return ``count`` raw observations, of which every leaf has a leading dimension, as an array."""
         if not self.packed:
             return _as_part(obs, self.parts[0], count)
-        rows = np.zeros((count, *self.shape), np.uint8)
+        return self._joined([_as_part(_leaf(obs, part), part, count) for part in self.parts])
+
+    def from_user(self, obs: Any) -> tuple[Array, bool]:
+        """Return raw observations, one or a batch, as arrays [N, *shape], and whether it was one.
+
+        Numbers of another type are taken if they fit, as lists and JSON know only two; a ``ConfigError`` says what does
+        not fit.
+        """
+        count: int | None = None
+        arrays: list[Array] = []
         for part in self.parts:
-            array = np.ascontiguousarray(_as_part(_leaf(obs, part), part, count))
-            rows[:, part.offset : part.offset + part.nbytes] = array.reshape(count, -1).view(np.uint8)
+            key = f"obs.{part.name}" if part.path else "obs"
+            try:
+                given = _leaf(obs, part)
+            except EnvError:
+                holder = "dict" if isinstance(part.path[0], str) else "tuple"
+                names = ", ".join(part.name for part in self.parts)
+                raise ConfigError(f"{key}: missing; expected a {holder} with {names}") from None
+            array, single = _cast(given, part, key)
+            own = None if single else len(array)
+            if arrays and own != count:
+                raise ConfigError(f"{key}: expected as many observations as in the other parts")
+            count = own
+            arrays.append(array[None] if single else array)
+        return self._joined(arrays) if self.packed else arrays[0], count is None
+
+    def _joined(self, arrays: Sequence[Array]) -> Array:
+        """Return the parts of N observations, each [N, *shape], as rows of bytes."""
+        rows = np.zeros((len(arrays[0]), *self.shape), np.uint8)
+        for part, array in zip(self.parts, arrays, strict=True):
+            flat = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
+            rows[:, part.offset : part.offset + part.nbytes] = flat
         return rows
 
     def take(self, rows: Array, part: ObsPart) -> Array:
@@ -167,35 +240,44 @@ class ObsSpec:
 def array_part(
     path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], high: float | None = None
 ) -> ObsPart:
-    """Return the part that an array of this shape and dtype is; refuse what can be neither a vector nor an image."""
-    what = f"observation '{'.'.join(map(str, path))}'" if path else "observations"
+    """Return the part that an array of this shape and dtype is."""
     pixels = dtype == np.uint8 or dtype == np.bool_
     if len(shape) <= 1 or (len(shape) == 2 and (not pixels or min(shape) < SURE_IMAGE)):
         return ObsPart(path, "vector", shape, dtype)
-    advice = "as a vector they can be learned from by the wrapper FlattenObservation"
-    if len(shape) > 4:
-        raise ConfigError(
-            f"env: {what} of shape {shape}: images have three dimensions, or four if frames are stacked; {advice}"
-        )
-    if not pixels:
-        raise ConfigError(
-            f"env: {what} of shape {shape} look like images of {dtype.name}; images are uint8, from 0 to 255; {advice}"
-        )
-    last = len(shape) > 2 and shape[-1] <= shape[-3]
-    part = ObsPart(
+    return ObsPart(
         path,
         "image",
         shape,
         dtype,
-        high=1.0 if dtype == np.bool_ else float(high or 255.0),
-        channels_last=last,
+        high=float(high or 255.0) if dtype == np.uint8 else 1.0,
+        channels_last=len(shape) > 2 and shape[-1] <= shape[-3],
         stack=shape[0] if len(shape) == 4 else 1,
     )
-    if min(part.frame[1:]) < MIN_IMAGE:
-        raise ConfigError(
-            f"env: {what} of shape {shape}: an image has at least {MIN_IMAGE} x {MIN_IMAGE} pixels; {advice}"
+
+
+def require_images(parts: Iterable[ObsPart], smallest: int = MIN_IMAGE) -> None:
+    """Refuse images that convolutions cannot take, by name."""
+    for part in parts:
+        if part.kind != "image":
+            continue
+        what = f"env: observation '{part.name}'" if part.path else "env: observations"
+        advice = (
+            "flatten it with the wrapper FlattenObservation, or bring a network of your own (network.factory)"
         )
-    return part
+        if len(part.shape) > 4:
+            raise ConfigError(
+                f"{what} of shape {part.shape}: images have three dimensions, or four if frames are stacked; {advice}"
+            )
+        if part.dtype not in (np.dtype(np.uint8), np.dtype(np.bool_)):
+            raise ConfigError(
+                f"{what} of shape {part.shape}: an image is made of uint8, from 0 to 255, not of {part.dtype.name}; "
+                f"convert it, {advice}"
+            )
+        if min(part.frame[1:]) < smallest:
+            raise ConfigError(
+                f"{what} of shape {part.shape}: too small for an image, which has at least {smallest} x {smallest} "
+                f"pixels; {advice}"
+            )
 
 
 def packed_spec(parts: list[ObsPart]) -> ObsSpec:
@@ -216,6 +298,35 @@ def _leaf(obs: Any, part: ObsPart) -> Any:
     return obs
 
 
+def _cast(given: Any, part: ObsPart, key: str) -> tuple[Array, bool]:
+    """Return a user's numbers as the array of a part, or several [N, *shape], and whether it is one."""
+    try:
+        array = np.asarray(given)
+        if array.dtype == object or not np.can_cast(array.dtype, np.float64):
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"{key}: not an array of numbers") from None
+    shape = part.shape
+    number = part.kind == "discrete" and shape == (1,)  # comes without a dimension of its own
+    if number and array.shape[-1:] != (1,):
+        array = array[..., None]
+    single = array.ndim == len(shape)
+    if array.shape[0 if single else 1 :] != shape or not len(array):
+        expected = () if number else shape
+        raise ConfigError(f"{key}: expected shape {expected}, or a batch of them, got {np.shape(given)}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ConfigError(f"{key}: contains NaN or infinity")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(part.dtype)
+    if not (np.array_equal(cast, array) if part.dtype.kind in "iub" else np.isfinite(cast).all()):
+        raise ConfigError(f"{key}: values do not fit {part.dtype}")
+    if part.kind == "discrete":
+        cast = cast - np.array(part.starts).reshape(shape)
+        if (cast < 0).any() or (cast >= np.array(part.counts).reshape(shape)).any():
+            raise ConfigError(f"{key}: values are outside of the observation space")
+    return cast, single
+
+
 def _as_part(value: Any, part: ObsPart, count: int | None = None) -> Array:
     """Return a value as the array of a part, or ``count`` of them; discrete numbers are counted from 0."""
     what = f"observation '{part.name}'" if part.path else "observation"
@@ -226,7 +337,7 @@ def _as_part(value: Any, part: ObsPart, count: int | None = None) -> Array:
             raise EnvError(
                 f"{what}: expected whole numbers of shape {shape}, got {array.dtype} {array.shape}"
             )
-        numbers = array.reshape(shape).astype(np.int64) - np.array(part.starts).reshape(part.shape)
+        numbers: Array = array.reshape(shape).astype(np.int64) - np.array(part.starts).reshape(part.shape)
         if (numbers < 0).any() or (numbers >= np.array(part.counts).reshape(part.shape)).any():
             raise EnvError(f"{what}: {array.tolist()} is outside of its space")
         return numbers

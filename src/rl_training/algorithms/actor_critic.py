@@ -149,7 +149,15 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
     def _see(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what actor and critics see of the observations [B, size], and of those that followed."""
         network: Any = self.network
-        return network.features(batch.obs), network.features(batch.next_obs)
+        x = network.features(batch.obs)
+        with torch.no_grad():  # targets are made of features as they are now, as in DrQ-v2
+            return x, network.features(batch.next_obs)
+
+    def _critic_adam(self) -> torch.Tensor:
+        """Make the optimizer of the critics and what else they train; return the vector of their own parameters."""
+        network: Any = self.network
+        optimizer = self.optimizers["critic"] = self.adam(network.trained_by_critic())
+        return optimizer.flat[-sum(parameter.numel() for parameter in network.critic.parameters()) :]
 
     @abstractmethod
     def _critic_loss(self, batch: Batch, x: torch.Tensor, following: torch.Tensor) -> CriticLoss:

@@ -50,7 +50,9 @@ def own_network(
     if fractions is not None:
         inputs.append(torch.full((2, fractions), 0.5))
     try:
-        network = context.network(context.obs.shape, output[0])
+        # Of a Dict or Tuple the shape says nothing: the network is told what the parts are.
+        seen: Any = context.obs if context.obs.packed else context.obs.shape
+        network = context.network(seen, output[0])
         if not isinstance(network, nn.Module):
             raise TypeError(f"the factory gave {type(network).__name__}, not a torch.nn.Module")
         with torch.no_grad():

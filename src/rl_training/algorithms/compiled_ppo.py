@@ -234,7 +234,7 @@ def _no_such_action(samples: Samples, row: int) -> IndexError:
 
 def is_plain(network: MLPActorCritic, flat: torch.Tensor) -> bool:
     """Say whether a network is one that the compiled code computes: separate layers of float32 on the CPU."""
-    if type(network) is not MLPActorCritic or network.shared or flat.device.type != "cpu":
+    if type(network) is not MLPActorCritic or network.shared or network.learned or flat.device.type != "cpu":
         return False
     if type(network.head) not in (CategoricalHead, GaussianHead):
         return False

@@ -9,6 +9,7 @@ import torch
 
 from rl_training.models.actors import LOG_STD_MAX, LOG_STD_MIN, DeterministicActor, SquashedGaussianActor
 from rl_training.models.continuous import ContinuousModel
+from rl_training.models.features import Features
 from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, on_cpu
 from rl_training.models.mlp import MLP
 from rl_training.spaces import Array
@@ -27,10 +28,13 @@ class ContinuousActing:
         self._mlp: NumpyMLP | None = None
         self._most = 0
         net = getattr(model.actor, "net", None)
+        features = model.features
         known = type(model.actor) in (DeterministicActor, SquashedGaussianActor)
+        if not isinstance(features, Features):
+            return
         if known and isinstance(net, MLP) and on_cpu(model) and net.activation in ACTIVATIONS:
             self._mlp = NumpyMLP(net)
-            self._features = NumpyFeatures(model.features)
+            self._features = NumpyFeatures(features)
             self._most = max_batch(*self._mlp.weights)
 
     def outputs(self, obs: Array) -> Array | None:

@@ -30,10 +30,12 @@ class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model
 
     def __init__(self, model: Model, config: Config, **options: Any) -> None:
         super().__init__(model, config, **options)
-        critic = self.optimizers["critic"] = self.adam(model.critic)
+        self._critic_flat = self._critic_adam()
         actor = self.optimizers["actor"] = self._actor_adam(model.actor)
         self._acting = ContinuousActing(model, self._action_size, self.device)
-        self._critics = direct_critics(model.critic, critic)
+        # An encoder behind the critics is trained through them, which is left to autograd.
+        learned = model.features.learned
+        self._critics = None if learned else direct_critics(model.critic, self.optimizers["critic"])
         self._slow_critics: DirectCritics | None = None
         self._actor: Direct | None = None
         if isinstance(model.actor, (DeterministicActor, OutputGaussianActor)):

@@ -31,9 +31,8 @@ class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
 
     def __init__(self, model: DeterministicModel, config: Config, **options: Any) -> None:
         super().__init__(model, config, **options)
-        flat = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
-        self.target_critic = self._slow_copy("target_critic", model.critic, flat["critic"])
-        self.target_actor = self._slow_copy("target_actor", model.actor, flat["actor"])
+        self.target_critic = self._slow_copy("target_critic", model.critic, self._critic_flat)
+        self.target_actor = self._slow_copy("target_actor", model.actor, self.optimizers["actor"].flat)
         self._slow_actor = direct_mlp(self.target_actor.net)
         c = config
         self.noise = ActionNoise(c.action_noise, c.action_noise_std, theta=c.ou_theta, dt=c.ou_dt)

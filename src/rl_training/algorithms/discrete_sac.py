@@ -20,6 +20,7 @@ from rl_training.algorithms.direct import direct_ensemble, direct_mlp, missing_l
 from rl_training.algorithms.protocol import Decision
 from rl_training.algorithms.temperature import initial_temperature, temperature_gradient
 from rl_training.data.transitions import Batch, Carry
+from rl_training.models.features import Features
 from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, on_cpu
 from rl_training.models.mlp_discrete_sac import MLPDiscreteSACModel, masked_logits
 from rl_training.spaces import Array
@@ -61,19 +62,21 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
 
     def __init__(self, model: MLPDiscreteSACModel, config: DiscreteSACConfig, **options: Any) -> None:
         super().__init__(model, config, **options)
-        critic = self.optimizers["critic"] = self.adam(model.critic)
+        flat = self._critic_adam()
         self.optimizers["actor"] = self._actor_adam(model.actor)
         self.temperature = self.own("temperature", initial_temperature(config.ent_coef, config.ent_coef_init))
         if config.ent_coef == "auto":
             self.optimizers["temperature"] = self._temperature_adam(self.temperature)
-        self.target_critic = self._slow_copy("target", model.critic, critic.flat)
+        self.target_critic = self._slow_copy("target", model.critic, flat)
         self._num_actions = model.actor.sizes[-1]
-        self._critics = direct_ensemble(model.critic, critic)
+        learned = model.features.learned
+        self._critics = None if learned else direct_ensemble(model.critic, self.optimizers["critic"])
         self._slow_critics = direct_ensemble(self.target_critic)
         self._actor = direct_mlp(model.actor, self.optimizers["actor"])
         self._mlp: NumpyMLP | None = None
-        if on_cpu(model) and model.actor.activation in ACTIVATIONS:
-            self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(model.features)
+        features = model.features
+        if isinstance(features, Features) and on_cpu(model) and model.actor.activation in ACTIVATIONS:
+            self._mlp, self._features = NumpyMLP(model.actor), NumpyFeatures(features)
             self._most = max_batch(*self._mlp.weights)
         self.advance(0)
 

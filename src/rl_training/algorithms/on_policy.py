@@ -22,6 +22,9 @@ from rl_training.spaces import Array
 Config = TypeVar("Config", bound=OnPolicyConfig)
 Net = TypeVar("Net", bound=MLPActorCritic | LSTMActorCritic)
 
+MAX_IMAGES = 1_024
+"""Observations with images that go through convolutions at once."""
+
 
 @dataclasses.dataclass(slots=True)
 class Samples:
@@ -145,7 +148,7 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         everything = np.concatenate([rollout.obs.reshape(-1, *rollout.obs.shape[2:]), rollout.extra_obs])
         with torch.no_grad():
             x = network.features(torch.as_tensor(everything, device=self.device))
-            body = network.trunk(x)
+            body = self._body(network, x)
             values = network.critic(body)[:, 0].cpu().numpy()
             count = rollout.reward.size
             gained, target = self.worth(rollout, reward, values[:count].reshape(steps), values[count:])
@@ -163,6 +166,12 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
                 mask,
             )
         return every if len(rows) == count else every.take(rows)
+
+    def _body(self, network: MLPActorCritic, x: torch.Tensor) -> torch.Tensor:
+        """Return what actor and critic see; images in portions, since convolutions take a lot of memory."""
+        if not network.learned:
+            return network.trunk(x)  # type: ignore[no-any-return]
+        return torch.cat([network.trunk(x[i : i + MAX_IMAGES]) for i in range(0, len(x), MAX_IMAGES)])
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.as_tensor(array, device=self.device)

@@ -160,7 +160,7 @@ class SAC(EntropyLearner[SACConfig, MLPSACModel]):
 
     def __init__(self, model: MLPSACModel, config: SACConfig, **options: Any) -> None:
         super().__init__(model, config, **options)
-        self.target_critic = self._slow_copy("target", model.critic, self.optimizers["critic"].flat)
+        self.target_critic = self._slow_copy("target", model.critic, self._critic_flat)
         if isinstance(model.actor, StateDependentActor):
             shape = model.actor.log_std.shape
             self._matrices = MatrixNoise((shape[0], shape[1]), config.sde_sample_freq)

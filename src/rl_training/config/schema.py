@@ -121,6 +121,9 @@ class NetworkConfig(Model):
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] = "relu"
     normalize_obs: bool = False
     """Standardise observations by running statistics that live in, and are saved with, the model."""
+    cnn: Literal["auto", "nature", "small", "impala"] = "auto"
+    """Convolutions for images, in front of ``hidden_sizes``; ``auto``: the Nature CNN from 36 x 36 pixels on, else a
+    small one."""
     layer_norm: bool = False
     """Normalise the sums of each layer of ``hidden_sizes`` before they are activated (Ba et al. 2016)."""
     factory: str | None = None

@@ -144,7 +144,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             return None  # not raised: a vector env in which a call failed could not start anew either
         return obs
 
-    def _checked(self, obs: Any) -> Array:
+    def _checked(self, obs: Any) -> Any:
         if self._spec is not None:
             try:
                 return self._spec.pack(obs)

@@ -11,7 +11,8 @@ from typing_extensions import Unpack
 
 from rl_training.models.actors import DeterministicActor, GaussianActor, with_noise
 from rl_training.models.critics import ActionQ
-from rl_training.models.mlp_q_network import Features
+from rl_training.models.encoders import Cnn, ImageEncoder, encoder_of
+from rl_training.models.features import Features, Obs
 
 Actor = TypeVar("Actor", bound=nn.Module)
 ContinuousActor = TypeVar("ContinuousActor", bound=DeterministicActor | GaussianActor)
@@ -25,6 +26,7 @@ class PerceptronOptions(TypedDict, total=False):
     critic_hidden_sizes: Sequence[int] | None
     activation: str
     normalize_obs: bool
+    cnn: Cnn
     layer_norm: bool
     n_critics: int
     critic_layer_norm: bool
@@ -36,6 +38,7 @@ DEFAULTS: PerceptronOptions = {
     "critic_hidden_sizes": None,
     "activation": "relu",
     "normalize_obs": False,
+    "cnn": "auto",
     "layer_norm": False,
     "n_critics": 2,
     "critic_layer_norm": False,
@@ -60,14 +63,19 @@ def critics_of(kind: Callable[..., Critic], inputs: int, outputs: int, given: Pe
 class ActorCriticModel(nn.Module, Generic[Actor, Critic]):
     """An actor and critics that look at the same features of observations [B, *obs].
 
-    ``features`` has no trainable parameters; it normalises observations if that was asked for.
+    ``features`` normalises observations if that was asked for. It has nothing to learn, unless there are images:
+    then it is an encoder that the critics' loss trains, and that the actor only uses.
     """
 
     has_modes: ClassVar[bool] = False
 
-    def __init__(self, features: Features, actor: Actor, critic: Critic) -> None:
+    def __init__(self, features: Features | ImageEncoder, actor: Actor, critic: Critic) -> None:
         super().__init__()
         self.features, self.actor, self.critic = features, actor, critic
+
+    def trained_by_critic(self) -> nn.Module:
+        """Return what the critics' loss trains, the critics last."""
+        return nn.ModuleList([self.features, self.critic]) if self.features.learned else self.critic
 
     def actor_parameters(self) -> Iterator[nn.Parameter]:
         """Yield what the actor's loss trains."""
@@ -75,7 +83,7 @@ class ActorCriticModel(nn.Module, Generic[Actor, Critic]):
 
     def critic_parameters(self) -> Iterator[nn.Parameter]:
         """Yield what the critic's loss trains."""
-        return self.critic.parameters()
+        return self.trained_by_critic().parameters()
 
 
 class ContinuousModel(ActorCriticModel[ContinuousActor, Critic], Generic[ContinuousActor, Critic]):
@@ -100,7 +108,7 @@ class PerceptronModel(ContinuousModel[ContinuousActor, ActionQ], Generic[Continu
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         action_size: int,
         actor: Callable[..., ContinuousActor],
         *,
@@ -108,7 +116,7 @@ class PerceptronModel(ContinuousModel[ContinuousActor, ActionQ], Generic[Continu
         **options: Unpack[PerceptronOptions],
     ) -> None:
         given: PerceptronOptions = {**DEFAULTS, **options}
-        features = Features(obs_shape, normalize=given["normalize_obs"])
+        features = encoder_of(obs, normalize=given["normalize_obs"], cnn=given["cnn"])
         sizes, activation = given["hidden_sizes"], given["activation"]
         super().__init__(
             features,

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from torch import nn
 
+from rl_training.models.features import Features
 from rl_training.models.mlp import MAX_PRODUCTS, MLP
 from rl_training.models.mlp_actor_critic import MLPActorCritic
-from rl_training.models.mlp_q_network import ActionMLP, Features, MLPQNetwork
+from rl_training.models.mlp_q_network import ActionMLP, MLPQNetwork
 from rl_training.models.noisy import NoisyLinear, draw_noise
 from rl_training.models.normalizer import numpy_normalizer
 from rl_training.spaces import Array
@@ -38,15 +40,25 @@ def on_cpu(network: nn.Module) -> bool:
     return all(parameter.device.type == "cpu" for parameter in network.parameters())
 
 
+def parameterless(features: nn.Module) -> Features:
+    """Return features that have nothing to learn, which is all that is mirrored."""
+    assert isinstance(features, Features)
+    return features
+
+
 class NumpyFeatures:
     """What ``Features`` makes of observations [N, *obs]: float vectors [N, size]."""
 
     def __init__(self, features: Features) -> None:
         normalizer = features.normalizer
         self._normalize = None if normalizer is None else numpy_normalizer(normalizer)
+        self._parts = None if features.plain else features
 
     def __call__(self, obs: Array) -> Array:
         """Return the vectors, which may share memory with the observations."""
+        if self._parts is not None:
+            with torch.no_grad():
+                return np.asarray(self._parts(torch.from_numpy(obs)).numpy())
         if self._normalize is not None:
             obs = self._normalize(obs)
         elif obs.dtype is not _FLOAT32:
@@ -127,7 +139,7 @@ class NumpyMirror:
     """Computes what a network of the value-based family gives for observations [N, *obs], for N up to ``max_batch``."""
 
     def __init__(self, network: ActionMLP) -> None:
-        self._features, self._mlp = NumpyFeatures(network.features), NumpyMLP(network.mlp)
+        self._features, self._mlp = NumpyFeatures(parameterless(network.features)), NumpyMLP(network.mlp)
         self._dueling = network.dueling
         self._shape = (-1,) if isinstance(network, MLPQNetwork) else (-1, network.width)
         self.max_batch = max_batch(*self._mlp.weights)
@@ -146,6 +158,8 @@ def numpy_mirror(network: nn.Module) -> NumpyMirror | None:
     if type(network).forward not in (ActionMLP.forward, MLPQNetwork.forward) or not on_cpu(network):
         return None
     assert isinstance(network, ActionMLP)
+    if not isinstance(network.features, Features):
+        return None
     if network.mlp.activation not in ACTIVATIONS or network.features.normalizer is not None:
         return None
     mirror = NumpyMirror(network)
@@ -156,7 +170,7 @@ class PolicyMirror:
     """Computes the outputs of a policy [N, size] for observations [N, *obs], for N up to ``max_batch``."""
 
     def __init__(self, network: MLPActorCritic) -> None:
-        self._features, self._actor = NumpyFeatures(network.features), NumpyMLP(network.actor)
+        self._features, self._actor = NumpyFeatures(parameterless(network.features)), NumpyMLP(network.actor)
         self._trunk: NumpyMLP | None = None
         if network.shared:
             assert isinstance(network.trunk, nn.Sequential)
@@ -176,6 +190,8 @@ class PolicyMirror:
 def policy_mirror(network: nn.Module) -> PolicyMirror | None:
     """Return the mirror of a policy, or none if it computes something else, on another device, or is too large."""
     if not isinstance(network, MLPActorCritic) or type(network).policy is not MLPActorCritic.policy:
+        return None
+    if not isinstance(network.features, Features):
         return None
     if not on_cpu(network) or network.actor.activation not in ACTIVATIONS:
         return None

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import Unpack
 
+from rl_training.models.features import Obs
 from rl_training.models.mlp_q_network import ActionMLP, PerceptronOptions
 
 
@@ -19,7 +20,7 @@ class MLPC51QNetwork(ActionMLP):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         num_atoms: int = 51,
         v_min: float = -10.0,
@@ -27,7 +28,7 @@ class MLPC51QNetwork(ActionMLP):
         hidden_sizes: Sequence[int] = (256, 256),
         **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(obs_shape, num_actions, num_atoms, hidden_sizes, **options)
+        super().__init__(obs, num_actions, num_atoms, hidden_sizes, **options)
         self.register_buffer("support", torch.linspace(v_min, v_max, num_atoms), persistent=False)
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:

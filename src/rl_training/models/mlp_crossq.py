@@ -12,8 +12,9 @@ from torch import nn
 from rl_training.models.actors import GaussianActor, OutputGaussianActor
 from rl_training.models.batch_renorm import BatchRenorm
 from rl_training.models.continuous import ContinuousModel
+from rl_training.models.encoders import Cnn, encoder_of
+from rl_training.models.features import Obs
 from rl_training.models.mlp import ACTIVATIONS
-from rl_training.models.mlp_q_network import Features
 
 
 class NormalizedMLP(nn.Sequential):
@@ -53,7 +54,7 @@ class MLPCrossQModel(ContinuousModel[GaussianActor, NormalizedQ]):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         action_size: int,
         *,
         hidden_sizes: Sequence[int] = (256, 256),
@@ -63,8 +64,9 @@ class MLPCrossQModel(ContinuousModel[GaussianActor, NormalizedQ]):
         n_critics: int = 2,
         momentum: float = 0.01,
         warm_up: int = 100_000,
+        cnn: Cnn = "auto",
     ) -> None:
-        features = Features(obs_shape, normalize=normalize_obs)
+        features = encoder_of(obs, normalize=normalize_obs, cnn=cnn)
 
         def perceptron(inputs: int, hidden: Sequence[int], outputs: int) -> NormalizedMLP:
             return NormalizedMLP((inputs, *hidden, outputs), activation, momentum=momentum, warm_up=warm_up)

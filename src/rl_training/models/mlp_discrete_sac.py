@@ -9,8 +9,9 @@ from typing_extensions import Unpack
 
 from rl_training.models.continuous import DEFAULTS, ActorCriticModel, PerceptronOptions, critics_of
 from rl_training.models.critics import QEnsemble
+from rl_training.models.encoders import encoder_of
+from rl_training.models.features import Obs
 from rl_training.models.mlp import MLP
-from rl_training.models.mlp_q_network import Features
 
 
 def masked_logits(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -23,11 +24,9 @@ class MLPDiscreteSACModel(ActorCriticModel[MLP, QEnsemble]):
 
     has_modes: ClassVar[bool] = False
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], num_actions: int, **options: Unpack[PerceptronOptions]
-    ) -> None:
+    def __init__(self, obs: Obs, num_actions: int, **options: Unpack[PerceptronOptions]) -> None:
         given: PerceptronOptions = {**DEFAULTS, "hidden_sizes": (64, 64), **options}
-        features = Features(obs_shape, normalize=given["normalize_obs"])
+        features = encoder_of(obs, normalize=given["normalize_obs"], cnn=given["cnn"])
         sizes = (features.size, *given["hidden_sizes"], num_actions)
         super().__init__(
             features,

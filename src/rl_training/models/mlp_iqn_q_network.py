@@ -9,8 +9,10 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from rl_training.models.encoders import Cnn, encoder_of
+from rl_training.models.features import Obs
 from rl_training.models.mlp import ACTIVATIONS, MLP
-from rl_training.models.mlp_q_network import Features, duel
+from rl_training.models.mlp_q_network import duel
 
 
 class MLPIQNQNetwork(nn.Module):
@@ -26,7 +28,7 @@ class MLPIQNQNetwork(nn.Module):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         hidden_sizes: Sequence[int] = (256, 256),
         *,
@@ -36,13 +38,14 @@ class MLPIQNQNetwork(nn.Module):
         noisy_sigma: float | None = None,
         layer_norm: bool = False,
         normalize_obs: bool = False,
+        cnn: Cnn = "auto",
     ) -> None:
         super().__init__()
         if not hidden_sizes:
             raise ValueError("hidden_sizes: at least one layer is needed for the state's features")
         self.num_actions = num_actions
         self.dueling = dueling
-        self.features = Features(obs_shape, normalize=normalize_obs)
+        self.features = encoder_of(obs, normalize=normalize_obs, cnn=cnn)
         inner, behind = list(hidden_sizes[:-1] or hidden_sizes), list(hidden_sizes[1:][-1:])
         self.state = MLP([self.features.size, *inner], activation, layer_norm=layer_norm)
         self.norm = nn.LayerNorm(inner[-1]) if layer_norm else nn.Identity()

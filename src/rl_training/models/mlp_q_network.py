@@ -1,4 +1,4 @@
-"""Networks from vector observations to a value, or a distribution of values, of every action."""
+"""Networks from observations to a value, or a distribution of values, of every action."""
 
 from __future__ import annotations
 
@@ -9,32 +9,9 @@ import torch
 from torch import nn
 from typing_extensions import Unpack
 
+from rl_training.models.encoders import Cnn, encoder_of
+from rl_training.models.features import Obs
 from rl_training.models.mlp import MLP
-from rl_training.models.normalizer import RunningNormalizer
-
-
-class Features(nn.Module):
-    """Observations [B, *obs_shape] as float vectors [B, size]: flattened, ``uint8`` scaled to [0, 1].
-
-    With ``normalize``, they are standardised by running statistics instead.
-    """
-
-    has_modes: ClassVar[bool] = False
-
-    def __init__(self, obs_shape: tuple[int, ...], *, normalize: bool = False) -> None:
-        super().__init__()
-        self.size = torch.Size(obs_shape).numel()
-        self.normalizer = RunningNormalizer(obs_shape) if normalize else None
-
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return the vectors."""
-        if self.normalizer is not None:
-            obs = self.normalizer(obs)
-        elif obs.dtype == torch.uint8:
-            obs = obs.float() / 255.0
-        if obs.ndim != 2:
-            obs = obs.flatten(1)
-        return obs if obs.dtype == torch.float32 else obs.float()
 
 
 class PerceptronOptions(TypedDict, total=False):
@@ -45,21 +22,23 @@ class PerceptronOptions(TypedDict, total=False):
     normalize_obs: bool
     layer_norm: bool
     noisy_sigma: float | None
+    cnn: Cnn
 
 
 class ActionMLP(nn.Module):
-    """A multilayer perceptron from observations [B, *obs_shape] to ``width`` numbers for each action.
+    """A multilayer perceptron from observations [B, *obs] to ``width`` numbers for each action.
 
     With ``dueling``, one more row of outputs is the state's value and the others are advantages, which are
     combined number by number: Q = V + A - mean(A) (Wang et al. 2016, Eq. 9). ``layer_norm`` normalises hidden
-    layers. With ``noisy_sigma``, layers behind the first are noisy.
+    layers. With ``noisy_sigma``, layers behind the first are noisy. Images among the observations are encoded by
+    ``cnn``.
     """
 
     has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         width: int,
         hidden_sizes: Sequence[int] = (256, 256),
@@ -69,13 +48,15 @@ class ActionMLP(nn.Module):
         normalize_obs: bool = False,
         layer_norm: bool = False,
         noisy_sigma: float | None = None,
+        cnn: Cnn = "auto",
     ) -> None:
         super().__init__()
         self.num_actions, self.width = num_actions, width
         self.dueling = dueling
-        self.features = Features(obs_shape, normalize=normalize_obs)
+        self.features = encoder_of(obs, normalize=normalize_obs, cnn=cnn)
         sizes = [self.features.size, *hidden_sizes, (num_actions + dueling) * width]
-        self.mlp = MLP(sizes, activation, layer_norm=layer_norm, noisy_sigma=noisy_sigma)
+        plain = 0 if self.features.learned else 1  # behind convolutions, every layer is noisy
+        self.mlp = MLP(sizes, activation, layer_norm=layer_norm, noisy_sigma=noisy_sigma, noisy_from=plain)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the numbers of every action [B, num_actions, width]."""
@@ -85,18 +66,18 @@ class ActionMLP(nn.Module):
 
 
 class MLPQNetwork(ActionMLP):
-    """A multilayer perceptron from observations [B, *obs_shape] to Q-values [B, num_actions]."""
+    """A multilayer perceptron from observations [B, *obs] to Q-values [B, num_actions]."""
 
     has_modes: ClassVar[bool] = False
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         hidden_sizes: Sequence[int] = (256, 256),
         **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(obs_shape, num_actions, 1, hidden_sizes, **options)
+        super().__init__(obs, num_actions, 1, hidden_sizes, **options)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return Q-values [B, num_actions]."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import Unpack
 
+from rl_training.models.features import Obs
 from rl_training.models.mlp_q_network import ActionMLP, PerceptronOptions
 
 
@@ -18,13 +19,13 @@ class MLPQRQNetwork(ActionMLP):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         num_quantiles: int = 200,
         hidden_sizes: Sequence[int] = (256, 256),
         **options: Unpack[PerceptronOptions],
     ) -> None:
-        super().__init__(obs_shape, num_actions, num_quantiles, hidden_sizes, **options)
+        super().__init__(obs, num_actions, num_quantiles, hidden_sizes, **options)
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the actions [B] with the greatest mean over the quantiles."""

@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 
 from rl_training.models.actors import GaussianActor, SquashedGaussianActor, StateDependentActor
 from rl_training.models.continuous import PerceptronModel, PerceptronOptions
+from rl_training.models.features import Obs
 
 
 class MLPSACModel(PerceptronModel[GaussianActor]):
@@ -22,7 +23,7 @@ class MLPSACModel(PerceptronModel[GaussianActor]):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         action_size: int,
         quantiles: int = 1,
         sde_log_std: float | None = None,
@@ -33,7 +34,7 @@ class MLPSACModel(PerceptronModel[GaussianActor]):
             if sde_log_std is None
             else functools.partial(StateDependentActor, log_std_init=sde_log_std)
         )
-        super().__init__(obs_shape, action_size, actor, outputs=quantiles, **options)
+        super().__init__(obs, action_size, actor, outputs=quantiles, **options)
 
     def sample(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return actions [B, A] of standard normal ``noise`` [B, A], and the log of their density [B]."""

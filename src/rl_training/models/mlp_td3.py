@@ -8,6 +8,7 @@ from typing_extensions import Unpack
 
 from rl_training.models.actors import DeterministicActor
 from rl_training.models.continuous import DeterministicModel, PerceptronOptions
+from rl_training.models.features import Obs
 
 
 class MLPTD3Model(DeterministicModel):
@@ -15,7 +16,5 @@ class MLPTD3Model(DeterministicModel):
 
     has_modes: ClassVar[bool] = False
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], action_size: int, **options: Unpack[PerceptronOptions]
-    ) -> None:
-        super().__init__(obs_shape, action_size, DeterministicActor, **options)
+    def __init__(self, obs: Obs, action_size: int, **options: Unpack[PerceptronOptions]) -> None:
+        super().__init__(obs, action_size, DeterministicActor, **options)

@@ -24,9 +24,17 @@ class RunningNormalizer(nn.Module):
     var: torch.Tensor
     count: torch.Tensor
 
-    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, eps: float = 1e-8) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        clip: float = 10.0,
+        eps: float = 1e-8,
+        of: Callable[[Array], Array] | None = None,
+    ) -> None:
+        """``of`` takes out of observations what is normalised, if that is only a part of them."""
         super().__init__()
         self.clip, self.eps = clip, eps
+        self._of = of
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -34,6 +42,8 @@ class RunningNormalizer(nn.Module):
     @torch.no_grad()
     def observe(self, obs: Array) -> None:
         """Merge a batch [N, *shape] into the statistics (Chan et al.), as if all were seen in one pass."""
+        if self._of is not None:
+            obs = self._of(obs)
         batch = torch.as_tensor(obs, dtype=torch.float64, device=self.mean.device)
         count = batch.shape[0]
         delta = batch.mean(0) - self.mean

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Carry, Transitions, carry_on
 from rl_training.envs.masks import add_mask, checked_masks
+from rl_training.envs.spaces import describe_observations
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError
@@ -48,6 +49,7 @@ class Collector:
         self._mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._next_step = self._mode is AutoresetMode.NEXT_STEP
         self._maskable = actions.n if isinstance(actions, DiscreteActions) else 0
+        self._spec = describe_observations(envs.single_observation_space)
         count = envs.num_envs
         self._own = isinstance(envs, _OWN)
         self._all = np.arange(count)
@@ -139,9 +141,8 @@ class Collector:
             obs, reward, terminated, truncated, infos = self.envs.step(actions)
         if not np.isfinite(reward).all():
             raise EnvError("rewards: expected finite numbers, got NaN or infinity")
-        for final_obs in infos.get("final_obs", ()):
-            if final_obs is not None and not np.isfinite(final_obs).all():
-                raise EnvError("final observations: expected finite numbers, got NaN or infinity")
+        if infos.get("final_obs") is not None:
+            infos = {**infos, "final_obs": self._final_obs(infos["final_obs"], terminated | truncated)}
         infos = self._as_own_infos(infos, terminated, terminated | truncated)
         return self._checked_copy(obs), np.asarray(reward), terminated, truncated, infos
 
@@ -171,8 +172,17 @@ class Collector:
         mask = checked_masks(infos, self._maskable, where, over) if self._maskable else None
         return self._checked_copy(obs), mask
 
-    def _checked_copy(self, obs: Array) -> Array:
+    def _final_obs(self, given: Any, done: Array) -> Array:
+        """Return the last observations of the episodes that ended, as arrays; none where none did."""
+        final: Array = np.full(len(done), None, object)
+        for i in np.flatnonzero(done):
+            final[i] = self._spec.pack(_row(given, int(i)))
+        return final
+
+    def _checked_copy(self, obs: Any) -> Array:
         """Check observations, and copy them because the next step may overwrite them."""
+        if not self._spec.plain:
+            return self._spec.pack_batch(obs, len(self._all))
         expected = self.envs.observation_space
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
             raise EnvError(
@@ -251,6 +261,15 @@ class Collector:
             if mask is not None:
                 add_mask(infos, mask, i, self.envs.num_envs)
         return infos.get("action_mask")
+
+
+def _row(given: Any, i: int) -> Any:
+    """Return what belongs to one environment: Gymnasium gives an array of them, or of a Dict a Dict of arrays."""
+    if isinstance(given, Mapping):
+        return {name: _row(inner, i) for name, inner in given.items() if not name.startswith("_")}
+    if isinstance(given, tuple):
+        return tuple(_row(inner, i) for inner in given)
+    return given[i]
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Policy:
         Without ``deterministic`` the agent explores as at the end of its training. ``action_mask`` [A], or [N, A]
         for a batch, says which actions are allowed.
         """
-        batch, single = self._batch(obs)
+        batch, single = self.obs.from_user(obs)
         mask = None if action_mask is None else self._mask(action_mask, len(batch), single)
         carry = self._carry(state, episode_start, reward, len(batch))
         decision = decide(self.algorithm, batch, carry, mask, explore=not deterministic)
@@ -55,26 +55,6 @@ class Policy:
         # What only noise remembers is not handed out: it means nothing outside of training.
         state = None if carry is None else decision.carry
         return (action[0] if single else action), state
-
-    def _batch(self, obs: Any) -> tuple[Array, bool]:
-        try:
-            array = np.asarray(obs)
-            if array.dtype == object or not np.can_cast(array.dtype, np.float64):
-                raise ValueError
-        except ValueError:
-            raise ConfigError("obs: not an array of numbers") from None
-        single = array.ndim == len(self.obs.shape)
-        batch = array[None] if single else array
-        if batch.shape[1:] != self.obs.shape or not len(batch):
-            raise ConfigError(f"obs: expected shape {self.obs.shape}, or a batch of them, got {array.shape}")
-        if np.issubdtype(batch.dtype, np.floating) and not np.isfinite(batch).all():
-            raise ConfigError("obs: contains NaN or infinity")
-        with np.errstate(over="ignore", invalid="ignore"):
-            cast = batch.astype(self.obs.dtype)
-        exact = np.issubdtype(self.obs.dtype, np.integer)
-        if not (np.array_equal(cast, batch) if exact else np.isfinite(cast).all()):
-            raise ConfigError(f"obs: values do not fit {self.obs.dtype}")
-        return cast, single
 
     def _carry(self, state: Any, episode_start: Any, reward: Any, count: int) -> Carry | None:
         """Return the memory to act by, checked."""
@@ -157,11 +137,7 @@ def decide(
 
 def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
     """Return the specs as values that a checkpoint can hold."""
-    plain: dict[str, Any] = {
-        "obs_shape": list(obs.shape),
-        "obs_dtype": obs.dtype.str,
-        "action_kind": actions.kind,
-    }
+    plain: dict[str, Any] = {**obs.to_plain(), "action_kind": actions.kind}
     if isinstance(actions, DiscreteActions):
         return {**plain, "n": actions.n, "start": actions.start}
     if isinstance(actions, MultiDiscreteActions):
@@ -173,7 +149,7 @@ def spaces_to_plain(obs: ObsSpec, actions: ActionSpec) -> dict[str, Any]:
 
 def spaces_from_plain(plain: Any) -> tuple[ObsSpec, ActionSpec]:
     """Return the specs that ``spaces_to_plain`` described."""
-    obs = ObsSpec(tuple(int(n) for n in plain["obs_shape"]), np.dtype(plain["obs_dtype"]))
+    obs = ObsSpec.from_plain(plain)
     kind = plain["action_kind"]
     if kind == "discrete":
         return obs, DiscreteActions(int(plain["n"]), int(plain["start"]))

@@ -119,9 +119,10 @@ def _begin(
     run: Run, folder: RunFolder, guard: SignalGuard, callback: CallbackLike, console: bool
 ) -> TrainResult:
     folder.describe(run.config, run.spec.name, run.spec.title, 0)
-    pace = run.config.algo_kwargs.pace()
-    if console and run.config.logging.console and pace is not None:
-        notice(pace)
+    if console and run.config.logging.console:
+        notice(f"observations: {run.policy.obs.describe()}")
+        if (pace := run.config.algo_kwargs.pace()) is not None:
+            notice(pace)
     if run.config.threads > (cores := os.cpu_count() or 1):
         notice(
             f"warning: threads={run.config.threads} is more than the {cores} cores here, which makes learning slower"

@@ -145,6 +145,7 @@ def model_options(context: BuildContext) -> dict[str, Any]:
         "critic_hidden_sizes": shape.critic_hidden_sizes,
         "activation": shape.activation,
         "normalize_obs": shape.normalize_obs,
+        "cnn": shape.cnn,
         "layer_norm": shape.layer_norm,
         "n_critics": options.n_critics,
         "critic_layer_norm": options.critic_layer_norm,
@@ -165,5 +166,5 @@ def continuous_learner(
     context: BuildContext, learner: Callable[..., L], model: Callable[..., Any], **options: Any
 ) -> L:
     """Build a learner for continuous actions around a model; ``options`` are those of the model."""
-    built = model(context.obs.shape, prod(context.actions.shape), **options)
+    built = model(context.obs, prod(context.actions.shape), **options)
     return learner(built, context.options, action_shape=context.actions.shape, **context.for_learner())

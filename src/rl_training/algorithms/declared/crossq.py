@@ -50,7 +50,7 @@ def build_learner(context: BuildContext) -> CrossQ:
     options: CrossQConfig = context.options
     refuse_network_options(context, "not for crossq, whose layers are batch-normalised", "layer_norm")
     check_target_entropy(context)
-    names = ("hidden_sizes", "critic_hidden_sizes", "activation", "normalize_obs", "n_critics")
+    names = ("hidden_sizes", "critic_hidden_sizes", "activation", "normalize_obs", "cnn", "n_critics")
     shape = {name: value for name, value in model_options(context).items() if name in names}
     norm = {"momentum": options.batch_norm_momentum, "warm_up": options.renorm_warm_up}
     return continuous_learner(context, CrossQ, MLPCrossQModel, **shape, **norm)

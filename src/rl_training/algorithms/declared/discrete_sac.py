@@ -51,7 +51,7 @@ def build_learner(context: BuildContext) -> DiscreteSAC:
     from rl_training.algorithms.discrete_sac import DiscreteSAC
     from rl_training.models.mlp_discrete_sac import MLPDiscreteSACModel
 
-    model = MLPDiscreteSACModel(context.obs.shape, num_actions(context), **model_options(context))
+    model = MLPDiscreteSACModel(context.obs, num_actions(context), **model_options(context))
     return DiscreteSAC(model, context.options, action_shape=(), **context.for_learner())
 
 

@@ -92,7 +92,7 @@ def build_learner(context: BuildContext) -> DRQN:
     from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 
     options: DRQNConfig = context.options
-    shape, obs = context.config.network, context.obs.shape
+    shape = context.config.network
     encoder, features = None, shape.hidden_sizes[-1] if shape.hidden_sizes else 0
     if context.network is not None:
         if not features:
@@ -106,13 +106,8 @@ def build_learner(context: BuildContext) -> DRQN:
             raise ConfigError(
                 f"network: {context.config.algo} explores by epsilon; it cannot use noisy layers"
             )
-    elif len(obs) != 1:
-        raise ConfigError(
-            f"env: {context.config.algo} remembers vectors, not observations of shape {obs}; flatten them with the "
-            "wrapper FlattenObservation, give an own encoder as network.factory, or take dqn"
-        )
     network = LSTMQNetwork(
-        obs,
+        context.obs,
         num_actions(context),
         shape.hidden_sizes,
         core=options.core,
@@ -121,6 +116,7 @@ def build_learner(context: BuildContext) -> DRQN:
         activation=shape.activation,
         dueling=options.dueling,
         normalize_obs=shape.normalize_obs,
+        cnn=shape.cnn,
         layer_norm=shape.layer_norm,
         prev_action=options.prev_action,
         prev_reward=options.prev_reward,

@@ -73,8 +73,8 @@ def build_head(context: BuildContext) -> ActionHead:
     return distributions.BernoulliHead(actions.n)
 
 
-def build_network(context: BuildContext, *, fused: bool = True) -> MLPActorCritic:
-    """Build the policy and the value; ``fused=False`` for what is differentiated twice."""
+def build_network(context: BuildContext, **options_of_model: bool) -> MLPActorCritic:
+    """Build the policy and the value; further options are those of the model."""
     from rl_training.models.mlp_actor_critic import MLPActorCritic
 
     options: OnPolicyConfig = context.options
@@ -85,7 +85,7 @@ def build_network(context: BuildContext, *, fused: bool = True) -> MLPActorCriti
             "the packaged one"
         )
     return MLPActorCritic(
-        context.obs.shape,
+        context.obs,
         build_head(context),
         shape.hidden_sizes,
         activation=shape.activation,
@@ -94,7 +94,8 @@ def build_network(context: BuildContext, *, fused: bool = True) -> MLPActorCriti
         log_std_init=options.log_std_init,
         normalize_obs=shape.normalize_obs,
         layer_norm=shape.layer_norm,
-        fused=fused,
+        cnn=shape.cnn,
+        **options_of_model,
     )
 
 

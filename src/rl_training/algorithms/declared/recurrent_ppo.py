@@ -44,17 +44,12 @@ def build_learner(context: BuildContext) -> RecurrentPPO:
     shape = context.config.network
     if context.network is not None:
         raise ConfigError("network: recurrent_ppo takes no custom network yet")
-    if len(context.obs.shape) != 1:
-        raise ConfigError(
-            f"env: recurrent_ppo remembers vectors, not observations of shape {context.obs.shape}; flatten them with "
-            "the wrapper FlattenObservation"
-        )
     discrete = isinstance(context.actions, DiscreteActions)
     if options.prev_action and not discrete:
         raise ConfigError("algo_kwargs.prev_action: only discrete actions can be an input")
     refuse_network_options(context, "not for recurrent_ppo", "layer_norm")
     network = LSTMActorCritic(
-        context.obs.shape,
+        context.obs,
         build_head(context),
         context.actions.n if isinstance(context.actions, DiscreteActions) else 0,
         shape.hidden_sizes,
@@ -67,6 +62,7 @@ def build_learner(context: BuildContext) -> RecurrentPPO:
         core_size=options.core_size,
         core_layers=options.core_layers,
         normalize_obs=shape.normalize_obs,
+        cnn=shape.cnn,
         prev_action=options.prev_action,
         prev_reward=options.prev_reward,
     )

@@ -55,7 +55,7 @@ def build_learner(context: BuildContext) -> TRPO:
     """Build the learner."""
     from rl_training.algorithms.trpo import TRPO
 
-    network = build_network(context, fused=False)
+    network = build_network(context, fused=False, separate_encoders=True)
     return TRPO(network, context.options, num_envs=context.config.env.num_envs, **context.for_learner())
 
 

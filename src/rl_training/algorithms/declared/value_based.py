@@ -96,12 +96,13 @@ def q_learner(
         built = own_network(context, (count,) if width is None else (count, width), fractions)
     else:
         built = network(
-            context.obs.shape,
+            context.obs,
             count,
             hidden_sizes=shape.hidden_sizes,
             activation=shape.activation,
             dueling=options.dueling,
             normalize_obs=shape.normalize_obs,
+            cnn=shape.cnn,
             layer_norm=shape.layer_norm,
             noisy_sigma=options.noisy_sigma if options.noisy else None,
             **network_options,

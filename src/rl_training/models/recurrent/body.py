@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from rl_training.models.encoders import Cnn, encoder_of
+from rl_training.models.features import Obs
 from rl_training.models.mlp import ACTIVATIONS, MLP
-from rl_training.models.mlp_q_network import Features
 from rl_training.models.recurrent.compiled_lstm import is_compiled, walk
 from rl_training.models.recurrent.packing import Packing
 
@@ -25,18 +26,18 @@ last action (0: there was none), and ``reward`` [B] the last reward.
 
 
 class RecurrentBody(nn.Module):
-    """An MLP encoder and an LSTM or GRU ``core``; subclasses put heads on the features [T, B, core_size].
+    """An encoder, an MLP and an LSTM or GRU ``core``; subclasses put heads on the features [T, B, core_size].
 
     With ``prev_action`` and ``prev_reward``, the core also sees the last action (one-hot) and the last reward.
     ``layer_norm`` normalises the layers of the MLP. ``encoder`` replaces it: a module from observations
-    [B, *obs_shape] to features [B, encoder_size].
+    [B, *obs] to features [B, encoder_size].
     """
 
     has_modes: ClassVar[bool] = False  # the core of torch has: see modes.py
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         num_actions: int,
         hidden_sizes: Sequence[int] = (64,),
         *,
@@ -50,6 +51,7 @@ class RecurrentBody(nn.Module):
         prev_reward: bool = False,
         encoder: nn.Module | None = None,
         encoder_size: int = 0,
+        cnn: Cnn = "auto",
     ) -> None:
         super().__init__()
         self.num_actions = num_actions
@@ -57,7 +59,7 @@ class RecurrentBody(nn.Module):
         self.core_size, self.core_layers = core_size, core_layers
         self.packaged_encoder = encoder is None
         if encoder is None:
-            features = Features(obs_shape, normalize=normalize_obs)
+            features = encoder_of(obs, normalize=normalize_obs, cnn=cnn)
             encoder = nn.Sequential(features)
             if hidden_sizes:
                 encoder.append(MLP([features.size, *hidden_sizes], activation, layer_norm=layer_norm))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rl_training.models.distributions import ActionHead
+from rl_training.models.features import Obs
 from rl_training.models.mlp import MLP
 from rl_training.models.mlp_actor_critic import orthogonal
 from rl_training.models.recurrent.body import RecurrentBody, State
@@ -32,7 +33,7 @@ class LSTMActorCritic(nn.Module):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs: Obs,
         head: ActionHead,
         num_actions: int = 0,
         hidden_sizes: Sequence[int] = (64,),
@@ -48,7 +49,7 @@ class LSTMActorCritic(nn.Module):
         self.head, self.shared = head, shared
 
         def make() -> RecurrentBody:
-            return RecurrentBody(obs_shape, num_actions, hidden_sizes, activation=activation, **body)
+            return RecurrentBody(obs, num_actions, hidden_sizes, activation=activation, **body)
 
         self.body = make()
         self.critic_body = self.body if shared else make()

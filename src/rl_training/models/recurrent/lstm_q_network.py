@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from rl_training.models.features import Obs
 from rl_training.models.mlp_q_network import duel
 from rl_training.models.recurrent.body import RecurrentBody, State
 
@@ -16,10 +17,8 @@ class LSTMQNetwork(RecurrentBody):
 
     has_modes: ClassVar[bool] = False
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], num_actions: int, *args: Any, dueling: bool = False, **options: Any
-    ) -> None:
-        super().__init__(obs_shape, num_actions, *args, **options)
+    def __init__(self, obs: Obs, num_actions: int, *args: Any, dueling: bool = False, **options: Any) -> None:
+        super().__init__(obs, num_actions, *args, **options)
         self.dueling = dueling
         self.head = nn.Linear(self.core_size, num_actions + dueling)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from rl_training.models.features import Features
 from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, numpy_duel, on_cpu
 from rl_training.models.mlp import MLP
-from rl_training.models.mlp_q_network import Features
 from rl_training.models.recurrent.body import RecurrentBody
 from rl_training.models.recurrent.lstm_actor_critic import CRITIC, LSTMActorCritic
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
@@ -123,6 +123,9 @@ def _array(parameter: Any) -> Array:
 def can_mirror(body: RecurrentBody) -> bool:
     """Say whether a body is one that ``BodyMirror`` computes: the packaged encoder, on the CPU."""
     if not body.packaged_encoder or not on_cpu(body):
+        return False
+    assert isinstance(body.encoder, nn.Sequential)
+    if not isinstance(body.encoder[0], Features):
         return False
     mlps = [module for module in body.encoder.modules() if isinstance(module, MLP)]
     return all(mlp.activation in ACTIVATIONS for mlp in mlps)

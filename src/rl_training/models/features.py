@@ -1,0 +1,98 @@
+"""From observations of any kind to float vectors, without anything to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from rl_training.models.normalizer import RunningNormalizer
+from rl_training.observations import ObsPart, ObsSpec
+from rl_training.spaces import Array
+
+Obs = ObsSpec | tuple[int, ...]
+"""What networks are told of observations: all there is to know, or the shape of vectors."""
+
+
+def split(spec: ObsSpec, obs: torch.Tensor, part: ObsPart) -> torch.Tensor:
+    """Return one part [B, *shape] of observations [B, *shape of the spec]."""
+    if not spec.packed:
+        return obs
+    raw = obs[:, part.offset : part.offset + part.nbytes].contiguous()
+    dtype = torch.from_numpy(np.empty(0, part.dtype)).dtype
+    return raw.view(dtype).reshape(len(obs), *part.shape)
+
+
+class VectorParts:
+    """Takes the vectors out of observations [N, *obs], for the statistics of a normaliser."""
+
+    def __init__(self, spec: ObsSpec, parts: Iterable[ObsPart]) -> None:
+        self._spec, self._parts = spec, tuple(parts)
+
+    def __call__(self, obs: Array) -> Array:
+        """Return them side by side [N, size]."""
+        return np.concatenate([self._spec.take(obs, part).reshape(len(obs), -1) for part in self._parts], 1)
+
+
+class Features(nn.Module):
+    """Observations [B, *obs] as float vectors [B, size]; images are left to an encoder.
+
+    Vectors are flattened, ``uint8`` ones scaled to [0, 1]; with ``normalize``, they are standardised by running
+    statistics instead. Discrete numbers become one-hot vectors, bits zeros and ones. Of several parts, the
+    vectors come first.
+    """
+
+    has_modes: ClassVar[bool] = False
+    learned: ClassVar[bool] = False
+    """Whether there are weights to learn between observations and features."""
+
+    def __init__(self, obs: Obs, *, normalize: bool = False) -> None:
+        super().__init__()
+        self.spec = obs if isinstance(obs, ObsSpec) else None
+        if self.spec is None or (self.spec.plain and not self.spec.images):
+            shape = obs if isinstance(obs, tuple) else obs.shape
+            self.plain, self.size = True, torch.Size(shape).numel()
+            self.normalizer = RunningNormalizer(shape) if normalize else None
+            return
+        self.plain = False
+        self.vectors = [part for part in self.spec.parts if part.kind == "vector"]
+        self.others = [part for part in self.spec.parts if part.kind in ("binary", "discrete")]
+        width = sum(part.size for part in self.vectors)
+        self.size = width + sum(part.size for part in self.others)
+        taken = VectorParts(self.spec, self.vectors)
+        self.normalizer = RunningNormalizer((width,), of=taken) if normalize and width else None
+        # Where the one-hot numbers of each discrete value begin.
+        self._begins = {part.path: np.cumsum([0, *part.counts[:-1]]) for part in self.others if part.counts}
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return the vectors."""
+        if not self.plain:
+            pieces = self._vectors(obs) + [self._numbers(obs, part) for part in self.others]
+            return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        elif obs.dtype == torch.uint8:
+            obs = obs.float() / 255.0
+        if obs.ndim != 2:
+            obs = obs.flatten(1) if obs.ndim > 1 else obs[:, None]
+        return obs if obs.dtype == torch.float32 else obs.float()
+
+    def _vectors(self, obs: torch.Tensor) -> list[torch.Tensor]:
+        assert self.spec is not None
+        if not self.vectors:
+            return []
+        raw = [split(self.spec, obs, part).reshape(len(obs), -1) for part in self.vectors]
+        if self.normalizer is not None:
+            return [self.normalizer(torch.cat([piece.double() for piece in raw], 1))]
+        return [piece.float() / 255.0 if piece.dtype == torch.uint8 else piece.float() for piece in raw]
+
+    def _numbers(self, obs: torch.Tensor, part: ObsPart) -> torch.Tensor:
+        assert self.spec is not None
+        numbers = split(self.spec, obs, part).reshape(len(obs), -1)
+        if part.kind == "binary":
+            return numbers.float()
+        places = numbers + torch.from_numpy(self._begins[part.path]).to(obs.device)
+        return torch.zeros(len(obs), part.size, device=obs.device).scatter_(1, places, 1.0)
