@@ -133,6 +133,10 @@ class ObsSpec:
         """Whether any part is an image, which takes a learned encoder."""
         return any(part.kind == "image" for part in self.parts)
 
+    def kinds(self) -> list[str]:
+        """Return what it is made of: the kinds of its parts, and ``several`` if they lie in a row of bytes."""
+        return [*(["several"] if self.packed else []), *dict.fromkeys(part.kind for part in self.parts)]
+
     @property
     def stack(self) -> int:
         """How many frames are stacked along the first axis; 1 if the whole observation is no stack of images."""
@@ -308,10 +312,10 @@ def _cast(given: Any, part: ObsPart, key: str) -> tuple[Array, bool]:
         raise ConfigError(f"{key}: not an array of numbers") from None
     shape = part.shape
     number = part.kind == "discrete" and shape == (1,)  # comes without a dimension of its own
-    if number and array.shape[-1:] != (1,):
+    if number and array.ndim < 2:
         array = array[..., None]
     single = array.ndim == len(shape)
-    if array.shape[0 if single else 1 :] != shape or not len(array):
+    if array.shape[0 if single else 1 :] != shape or not array.size:
         expected = () if number else shape
         raise ConfigError(f"{key}: expected shape {expected}, or a batch of them, got {np.shape(given)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rl_training.observations import ObsSpec
     from rl_training.spaces import ActionSpec
 
+EVERY_OBS = frozenset({"vector", "binary", "discrete", "image", "several"})
 NetworkFactory = Callable[[tuple[int, ...], int], "nn.Module"]
 
 
@@ -32,7 +33,7 @@ class BuildContext:
     stream: Callable[[str], np.random.Generator]
     device: torch.device
     network: NetworkFactory | None = None
-    """A user's own network instead of the built-in one."""
+    """A user's own network instead of the built-in one; of a Dict or Tuple it is told the ``ObsSpec``, not a shape."""
 
     @property
     def options(self) -> Any:
@@ -68,6 +69,9 @@ class AlgorithmSpec:
     smallest: Mapping[str, Any]
     """The settings of a run that is over in seconds and yet updates: a config without ``algo``, for tests."""
     action_kinds: frozenset[str] = field(default_factory=lambda: frozenset({"discrete"}))
+    obs_kinds: frozenset[str] = frozenset({"vector"})
+    """Of what observations may be made: ``vector``, ``binary``, ``discrete``, ``image``, and ``several`` of them, as
+    of a Dict, in one row of bytes (see ``observations.py``). Networks by ``models.encoders`` take them all."""
     configs: Path | None = None
     """A folder of starter configs, for algorithms of other distributions: FILE.yaml is known as NAME/FILE."""
 

@@ -129,6 +129,8 @@ def build_policy(
     """Build a learner with freshly initialised weights."""
     if actions.kind not in spec.action_kinds:
         raise ConfigError(_refused_actions(spec, actions))
+    if refused := [kind for kind in obs.kinds() if kind not in spec.obs_kinds]:
+        raise ConfigError(_refused_observations(spec, obs, refused[0]))
     context = build_context(config, obs, actions, streams, network)
     # torch initialises from its global generator; fork it so that nobody else's stream is touched.
     with torch.random.fork_rng(devices=[]):
@@ -145,6 +147,17 @@ def _refused_actions(spec: AlgorithmSpec, actions: ActionSpec) -> str:
     if actions.kind == "unbounded":
         return f"env: unbounded action space; '{spec.name}' takes {kinds} ones with bounds on both sides; {others}"
     return f"algo: '{spec.name}' takes {kinds} actions, not {actions.kind.replace('_', '-')} ones; {others}"
+
+
+def _refused_observations(spec: AlgorithmSpec, obs: ObsSpec, kind: str) -> str:
+    kinds = " or ".join(sorted(spec.obs_kinds))
+    what = "several parts" if kind == "several" else kind
+    advice = "the wrapper FlattenObservation makes them one vector"
+    if spec.obs_kinds == {"image"}:
+        advice = (
+            "the wrapper rl_training.envs.pixels:PixelObservation makes images of what an environment renders"
+        )
+    return f"env: '{spec.name}' takes observations of {kinds}, not of {what} ({obs.describe()}); {advice}"
 
 
 def load_learner(algorithm: Algorithm[Any], tree: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ class ToyActorCritic(Learner[ActorCriticConfig, Batch]):
 
     def __init__(
         self,
+        features: nn.Module,
         actor: nn.Module,
         critic: nn.Module,
         config: ActorCriticConfig,
@@ -32,6 +33,7 @@ class ToyActorCritic(Learner[ActorCriticConfig, Batch]):
         **options: Any,
     ) -> None:
         super().__init__(config, **options)
+        self.features = features
         self.actor, self.critic = self.own("actor", actor), self.own("critic", critic)
         self.target = self.own("target_critic", copy.deepcopy(critic))
         self.optimizers = {"actor": self.adam(actor), "critic": self.adam(critic)}
@@ -48,20 +50,26 @@ class ToyActorCritic(Learner[ActorCriticConfig, Batch]):
         if explore and self._env_steps < self.config.learning_starts:
             return Decision(self._rng.uniform(-1.0, 1.0, shape).astype(np.float32))
         with torch.no_grad():
-            action = self.actor(torch.as_tensor(obs, device=self.device)).cpu().numpy().reshape(shape)
+            action = (
+                self.actor(self.features(torch.as_tensor(obs, device=self.device)))
+                .cpu()
+                .numpy()
+                .reshape(shape)
+            )
         if explore:
             action = action + self.config.noise * self._rng.standard_normal(shape)
         return Decision(action.clip(-1.0, 1.0).astype(np.float32))
 
     def update(self, batch: Batch) -> UpdateResult:
         """Make one gradient step of the critic and one of the actor."""
+        obs, next_obs = self.features(batch.obs), self.features(batch.next_obs)
         with torch.no_grad():
-            ahead = torch.cat((batch.next_obs, self.actor(batch.next_obs)), 1)
+            ahead = torch.cat((next_obs, self.actor(next_obs)), 1)
             target = batch.reward + batch.discount * self.target(ahead)[:, 0]
-        value = self.critic(torch.cat((batch.obs, batch.action.flatten(1)), 1))[:, 0]
+        value = self.critic(torch.cat((obs, batch.action.flatten(1)), 1))[:, 0]
         critic_loss = (value - target).square().mean()
         self.optimizers["critic"].step(critic_loss)
-        actor_loss = -self.critic(torch.cat((batch.obs, self.actor(batch.obs)), 1)).mean()
+        actor_loss = -self.critic(torch.cat((obs, self.actor(obs)), 1)).mean()
         self.optimizers["actor"].step(actor_loss)
         polyak(self._flat_target, self.optimizers["critic"].flat, self.config.tau)
         self.updates += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.building import num_actions, replay_experience
 from rl_training.algorithms.options import OptimizerOptions, ReplayOptions, RolloutOptions, Share
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, CountOrZero, PositiveFloat
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _policy_gradient(context: BuildContext) -> ToyPolicyGradient:
     from rl_training_toys.policy_gradient import ToyPolicyGradient
 
     network = MLPQNetwork(
-        context.obs.shape, num_actions(context) + 1, context.config.network.hidden_sizes, activation="tanh"
+        context.obs, num_actions(context) + 1, context.config.network.hidden_sizes, activation="tanh"
     )
     return ToyPolicyGradient(network, context.options, **context.for_learner())
 
@@ -53,14 +53,17 @@ def _rollout(context: BuildContext) -> Rollout:
 
 def _actor_critic(context: BuildContext) -> ToyActorCritic:
     from rl_training.models.actors import DeterministicActor
+    from rl_training.models.features import Features
     from rl_training.models.mlp import MLP
     from rl_training_toys.actor_critic import ToyActorCritic
 
-    obs, actions = prod(context.obs.shape), prod(context.actions.shape)
+    features, actions = Features(context.obs), prod(context.actions.shape)
     hidden = context.config.network.hidden_sizes
-    actor, critic = DeterministicActor(obs, actions, hidden), MLP((obs + actions, *hidden, 1))
+    actor = DeterministicActor(features.size, actions, hidden)
+    critic = MLP((features.size + actions, *hidden, 1))
+    shape = context.actions.shape
     return ToyActorCritic(
-        actor, critic, context.options, action_shape=context.actions.shape, **context.for_learner()
+        features, actor, critic, context.options, action_shape=shape, **context.for_learner()
     )
 
 
@@ -76,6 +79,7 @@ POLICY_GRADIENT = AlgorithmSpec(
     learner="rl_training_toys.policy_gradient:ToyPolicyGradient",
     build_learner=_policy_gradient,
     build_experience=_rollout,
+    obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "env": {"id": "CartPole-v1"}, "algo_kwargs": {"n_steps": 24}},
     configs=Path(__file__).parent / "configs",
 )
@@ -91,6 +95,7 @@ ACTOR_CRITIC = AlgorithmSpec(
     build_learner=_actor_critic,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=EVERY_OBS - {"image"},  # for images its encoder would have to learn
     smallest={
         **SMALLEST,
         "env": {"id": "Pendulum-v1"},

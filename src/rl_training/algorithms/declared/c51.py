@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, MemorylessConfig, q_learner
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import ExperimentConfig, Float, PositiveFloat, parse_number
 
 if TYPE_CHECKING:
@@ -68,5 +68,6 @@ SPEC = AlgorithmSpec(
     learner="rl_training.algorithms.c51:C51",
     build_learner=build_learner,
     build_experience=replay_experience,
+    obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "algo_kwargs": {**SMALLEST["algo_kwargs"], "v_min": 0, "v_max": 100}},
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared import actor_critic as shared
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 
 if TYPE_CHECKING:
     from rl_training.algorithms.ddpg import DDPG
@@ -42,5 +42,6 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=EVERY_OBS,
     smallest=shared.SMALLEST,
 )

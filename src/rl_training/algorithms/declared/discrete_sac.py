@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from rl_training.algorithms.building import num_actions, replay_experience
 from rl_training.algorithms.declared.actor_critic import SMALLEST, ActorCriticConfig, model_options
 from rl_training.algorithms.declared.sac import TemperatureOptions
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, ExperimentConfig, parse_number
 
 if TYPE_CHECKING:
@@ -66,5 +66,6 @@ SPEC = AlgorithmSpec(
     learner="rl_training.algorithms.discrete_sac:DiscreteSAC",
     build_learner=build_learner,
     build_experience=functools.partial(replay_experience, keep_masks=True),
+    obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "env": {"id": "CartPole-v1"}},
 )

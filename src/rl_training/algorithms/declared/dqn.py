@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, MemorylessConfig, q_learner
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 
 if TYPE_CHECKING:
     from rl_training.algorithms.dqn import DQN
@@ -37,5 +37,6 @@ SPEC = AlgorithmSpec(
     learner="rl_training.algorithms.dqn:DQN",
     build_learner=build_learner,
     build_experience=replay_experience,
+    obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
 )

@@ -15,7 +15,7 @@ from rl_training.algorithms.building import (
 )
 from rl_training.algorithms.declared.value_based import SMALLEST, QLearningConfig
 from rl_training.algorithms.options import MemoryOptions
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count, CountOrZero, ExperimentConfig, Fraction, parse_number
 from rl_training.errors import ConfigError
 
@@ -166,6 +166,7 @@ SPEC = AlgorithmSpec(
     learner="rl_training.algorithms.drqn:DRQN",
     build_learner=build_learner,
     build_experience=build_experience,
+    obs_kinds=EVERY_OBS,
     smallest={
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "sequence_length": 9, "core_size": 8},

@@ -148,6 +148,7 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=build_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=frozenset({"image"}),
     smallest={
         "env": {
             "id": "Pendulum-v1",

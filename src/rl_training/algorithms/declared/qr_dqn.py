@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, QuantileConfig, Quantiles, q_learner
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 
 if TYPE_CHECKING:
     from rl_training.algorithms.qr_dqn import QRDQN
@@ -40,6 +40,7 @@ SPEC = AlgorithmSpec(
     learner="rl_training.algorithms.qr_dqn:QRDQN",
     build_learner=build_learner,
     build_experience=replay_experience,
+    obs_kinds=EVERY_OBS,
     smallest={
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 16, "learning_rate": 1e-2},

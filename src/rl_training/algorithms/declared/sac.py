@@ -14,7 +14,7 @@ from rl_training.algorithms.declared.actor_critic import (
     continuous_learner,
     model_options,
 )
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import (
     AlgorithmConfig,
     AutoOrNumber,
@@ -138,5 +138,6 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
 )

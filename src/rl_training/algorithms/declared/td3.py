@@ -12,7 +12,7 @@ from rl_training.algorithms.declared.actor_critic import (
     model_options,
 )
 from rl_training.algorithms.declared.ddpg import DeterministicConfig
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import Count
 
 if TYPE_CHECKING:
@@ -55,5 +55,6 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
 )

@@ -8,7 +8,7 @@ from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.actor_critic import SMALLEST, continuous_learner
 from rl_training.algorithms.declared.sac import SACConfig, sac_model_options
 from rl_training.algorithms.declared.value_based import Quantiles
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
 from rl_training.config.schema import CountOrZero, ExperimentConfig
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ SPEC = AlgorithmSpec(
     build_learner=build_learner,
     build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
+    obs_kinds=EVERY_OBS,
     smallest={
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 5, "drop_quantiles": 1},
