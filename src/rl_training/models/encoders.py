@@ -92,10 +92,11 @@ class Convolutions(nn.Module):
         if self._part.channels_last:
             images = images.movedim(-1, -3)
         images = images.flatten(1, -3) if images.ndim > 3 else images[:, None]
-        # Channels last is the layout in which convolutions are fastest, on CPUs as on GPUs.
-        x = images.to(torch.float32, memory_format=torch.channels_last)
+        x = images.float()
         if self._part.high != 1.0:
-            x = x.mul_(1.0 / self._part.high) if x is not images else x / self._part.high
+            x = x / self._part.high if x is images else x.mul_(1.0 / self._part.high)
+        # The layout in which convolutions are fastest, on CPUs as on GPUs.
+        x = x.contiguous(memory_format=torch.channels_last)
         features: torch.Tensor = self.convs(x)
         return features.permute(0, 2, 3, 1).flatten(1)
 

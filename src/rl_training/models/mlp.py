@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from rl_training.models.noisy import NoisyLinear
+from rl_training.models.wide_product import wide_product
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -39,6 +40,8 @@ THIN = 8
 """A product of matrices is thin if one of its three sizes is no larger than this."""
 NARROW = 64
 """Columns up to which gradients of weights are computed transposed."""
+WIDE = 512
+"""Inputs from which on products go through ``wide_product``: those behind an encoder of images."""
 MAX_PRODUCTS = 2**18
 """Multiplications in one product above which OpenBLAS, behind NumPy, would wake up threads of its own."""
 
@@ -84,6 +87,7 @@ class MLP(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes[1:-1] if layer_norm)
         self.dropout = nn.Dropout(dropout) if dropout else None
         self.fused = fused and activation in _FUSED and not self.norms and self.dropout is None
+        self.wide = sizes[0] >= WIDE
         self._activate = ACTIVATIONS[activation]()
         self.flat: tuple[torch.Tensor, ...] = tuple(
             p for layer in self._layers for p in (layer.weight, layer.bias)
@@ -95,8 +99,8 @@ class MLP(nn.Module):
         if self.fused and not self._differs_by_sample():
             parameters = self._effective() if self.noisy else self.flat
             if torch.is_grad_enabled():
-                return _MLPFunction.apply(x, self.activation, *parameters)  # type: ignore[no-any-return,no-untyped-call]
-            return forward_layers(x, self.activation, parameters)[-1]
+                return _MLPFunction.apply(x, self.activation, self.wide, *parameters)  # type: ignore[no-any-return,no-untyped-call]
+            return forward_layers(x, self.activation, parameters, wide=self.wide)[-1]
         for i, layer in enumerate(self._layers[:-1]):
             x = layer(x)
             if self.dropout is not None:
@@ -118,14 +122,14 @@ class MLP(nn.Module):
 
 
 def forward_layers(
-    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor]
+    x: torch.Tensor, activation: str, parameters: Sequence[torch.Tensor], *, wide: bool = False
 ) -> list[torch.Tensor]:
     """Return the inputs, the activated sums of every hidden layer, and the outputs, without a graph."""
     activate, _ = _FUSED[activation]
     outputs = [x]
     last = len(parameters) - 2
     for i in range(0, len(parameters), 2):
-        x = _linear(x, parameters[i], parameters[i + 1])
+        x = _linear(x, parameters[i], parameters[i + 1], wide=wide)
         outputs.append(x if i == last else activate(x))
     return outputs
 
@@ -137,6 +141,7 @@ def _backward(
     grad: torch.Tensor,
     *,
     weights: bool = True,
+    wide: bool = False,
 ) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Return the gradients of the parameters, none without ``weights``, and of the first layer's sum."""
     grads: list[torch.Tensor] = []
@@ -144,9 +149,9 @@ def _backward(
         below = layers[i // 2]
         if weights:
             grads.append(grad.sum(0))
-            grads.append(_product(grad.t(), below))
+            grads.append(_product(grad.t(), below, wide=wide))
         if i > 0:
-            grad = through_activation(_product(grad, parameters[i]), below, activation)
+            grad = through_activation(_product(grad, parameters[i], wide=wide), below, activation)
     return grads[::-1], grad
 
 
@@ -165,14 +170,18 @@ def thin_product(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None
         out.copy_(torch.mm(b.t(), a.t()).t())
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, wide: bool = False) -> torch.Tensor:
+    if wide and (out := wide_product(x, weight.t(), bias)) is not None:
+        return out
     if x.ndim == 2 and len(weight) <= THIN and _is_numpys(x, weight, x.shape[0] * weight.numel()):
         return torch.from_numpy(np.dot(x.detach().numpy(), weight.detach().numpy().T)).add_(bias)
     return nn.functional.linear(x, weight, bias)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _product(a: torch.Tensor, b: torch.Tensor, *, wide: bool = False) -> torch.Tensor:
     """Return a @ b without a graph, for thin ones by NumPy: there, its BLAS takes a fraction of MKL's time."""
+    if wide and (out := wide_product(a, b)) is not None:
+        return out
     (rows, inner), columns = a.shape, b.shape[1]
     if min(rows, inner, columns) > THIN or not _is_numpys(a, b, rows * inner * columns):
         return torch.mm(a, b)
@@ -188,9 +197,11 @@ def _is_numpys(a: torch.Tensor, b: torch.Tensor, products: int) -> bool:
 
 class _MLPFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, activation: str, *parameters: torch.Tensor) -> torch.Tensor:
-        outputs = forward_layers(x, activation, parameters)
-        ctx.activation = activation
+    def forward(
+        ctx: Any, x: torch.Tensor, activation: str, wide: bool, *parameters: torch.Tensor
+    ) -> torch.Tensor:
+        outputs = forward_layers(x, activation, parameters, wide=wide)
+        ctx.activation, ctx.wide = activation, wide
         ctx.save_for_backward(*outputs[:-1], *parameters)
         return outputs[-1]
 
@@ -200,7 +211,10 @@ class _MLPFunction(torch.autograd.Function):
         count = len(ctx.saved_tensors) // 3  # of layers: each saved its input, weight and bias
         layers, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         # A critic that only shows its actor the way has no use for gradients of its own weights.
-        frozen = not any(ctx.needs_input_grad[2:])
-        grads, first = _backward(layers, ctx.activation, parameters, grad, weights=not frozen)
-        of_input = torch.mm(first, parameters[0]) if ctx.needs_input_grad[0] else None
-        return (of_input, None, *(grads if grads else [None] * len(parameters)))
+        frozen = not any(ctx.needs_input_grad[3:])
+        wide = ctx.wide
+        grads, first = _backward(layers, ctx.activation, parameters, grad, weights=not frozen, wide=wide)
+        of_input = None
+        if ctx.needs_input_grad[0]:
+            of_input = _product(first, parameters[0], wide=True) if wide else torch.mm(first, parameters[0])
+        return (of_input, None, None, *(grads if grads else [None] * len(parameters)))

@@ -17,7 +17,7 @@ from pathlib import Path
 LIBRARY = Path(__file__).with_name("kernels.so")
 KERNELS = ("dqn_gradient", "lstm", "ppo_gradient")
 """What is compiled once for each kind of processor, with a name for each."""
-WIDE_KERNELS = ("mlp",)
+WIDE_KERNELS = ("mlp", "product")
 """What is compiled for registers of 512 bits, too."""
 # Not -ffast-math: it would make the whole process flush denormal numbers from the moment the library is loaded.
 FLAGS = (

@@ -4,6 +4,7 @@
 #include "lstm.h"
 #include "mlp.h"
 #include "ppo_gradient.h"
+#include "product.h"
 
 #ifdef HAS_AVX2
 #define CHOOSE(name, ...) \
@@ -63,6 +64,11 @@ void normalized_backward(const Normalized *net, int64_t given, const float *x, c
                          const int64_t *rows, const float *grad, float *scratch, int64_t store, float *slope,
                          int64_t first, int64_t learning) {
     CHOOSE_WIDE(normalized_backward, net, given, x, work, count, rows, grad, scratch, store, slope, first, learning);
+}
+
+void wide_product(const Factor *a, const Factor *b, const float *start, float *out, int64_t rows, int64_t inner,
+                  int64_t columns, int64_t threads) {
+    CHOOSE_WIDE(wide_product, a, b, start, out, rows, inner, columns, threads);
 }
 
 void advantages(int64_t steps, int64_t envs, const float *reward, const float *value, const float *following,
