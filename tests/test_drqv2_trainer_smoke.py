@@ -85,7 +85,7 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
     [
         (
             {"env.id": "Pendulum-v1", "env.wrappers": []},
-            r"not from observations of shape \(3,\); the wrapper",
+            r"learns from images, not from vectors \(vector of 3\); the wrapper",
         ),
         ({"env.id": "helpers.image_envs:Numbers"}, "images of uint8, not of float32"),
         ({"env.id": "helpers.image_envs:ChannelLast", "env.wrappers": []}, "look channel-last"),

@@ -150,7 +150,7 @@ class ActorCriticLearner(Learner[Config, Batch], Generic[Config, Model]):
         """Return what actor and critics see of the observations [B, size], and of those that followed."""
         network: Any = self.network
         x = network.features(batch.obs)
-        with torch.no_grad():  # targets are made of features as they are now, as in DrQ-v2
+        with torch.no_grad():  # targets are made of features as they are now
             return x, network.features(batch.next_obs)
 
     def _critic_adam(self) -> torch.Tensor:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from rl_training.observations import ObsSpec
     from rl_training.spaces import ActionSpec
 
-EVERY_OBS = frozenset({"vector", "binary", "discrete", "image", "several"})
+OBS_KINDS = {
+    "vector": "vectors",
+    "binary": "bits",
+    "discrete": "discrete numbers",
+    "image": "images",
+    "several": "several parts at once",
+}
+"""What observations can be made of, and what that is called in messages."""
+EVERY_OBS = frozenset(OBS_KINDS)
 NetworkFactory = Callable[[tuple[int, ...], int], "nn.Module"]
 
 

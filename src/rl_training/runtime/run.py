@@ -9,7 +9,7 @@ import torch
 
 from rl_training.algorithms import catalogue
 from rl_training.algorithms.protocol import Algorithm, Experience
-from rl_training.algorithms.spec import AlgorithmSpec, BuildContext, NetworkFactory
+from rl_training.algorithms.spec import OBS_KINDS, AlgorithmSpec, BuildContext, NetworkFactory
 from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
 from rl_training.envs.journal import EpisodeSeeds
@@ -150,14 +150,13 @@ def _refused_actions(spec: AlgorithmSpec, actions: ActionSpec) -> str:
 
 
 def _refused_observations(spec: AlgorithmSpec, obs: ObsSpec, kind: str) -> str:
-    kinds = " or ".join(sorted(spec.obs_kinds))
-    what = "several parts" if kind == "several" else kind
+    taken = " or ".join(OBS_KINDS[kind] for kind in sorted(spec.obs_kinds))
     advice = "the wrapper FlattenObservation makes them one vector"
     if spec.obs_kinds == {"image"}:
         advice = (
             "the wrapper rl_training.envs.pixels:PixelObservation makes images of what an environment renders"
         )
-    return f"env: '{spec.name}' takes observations of {kinds}, not of {what} ({obs.describe()}); {advice}"
+    return f"env: '{spec.name}' learns from {taken}, not from {OBS_KINDS[kind]} ({obs.describe()}); {advice}"
 
 
 def load_learner(algorithm: Algorithm[Any], tree: Mapping[str, Any]) -> None:
