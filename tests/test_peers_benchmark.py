@@ -46,6 +46,18 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
 
 
+@pytest.mark.usefixtures("peers_path")
+def test_workers_keep_their_bytecode_and_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    import worker
+
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("SOMETHING_ELSE", "kept")
+    environment = worker.environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert (environment["OMP_NUM_THREADS"], environment["SOMETHING_ELSE"]) == ("1", "kept")
+
+
 def test_an_interpreter_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = run("--peers", tmp_path / "python", "--out", tmp_path / "out")
     assert done.returncode == 2

@@ -24,6 +24,16 @@ ONE_THREAD = {
 }
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of every worker: this one, with one thread, and with compiled bytecode kept.
+
+    Installers compile the peers' modules. Ours may run from its source tree, where every process would compile them
+    again if ``PYTHONDONTWRITEBYTECODE`` were passed on.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **ONE_THREAD}
+
+
 class WorkerDied(Exception):
     """A worker ended before it had answered."""
 
@@ -46,7 +56,7 @@ class Worker:
             self._process = subprocess.Popen(
                 [str(python), "-m", f"workers.{side}"],
                 cwd=HERE,
-                env={**os.environ, **ONE_THREAD},
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
