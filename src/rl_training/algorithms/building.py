@@ -118,9 +118,7 @@ def _image_experience(context: BuildContext, keep_masks: bool) -> SequenceExperi
         return SequenceExperience(ImageReplayBuffer(*fields, **storing), **options.cadence())
     from rl_training.data import PrioritizedImageReplayBuffer, PrioritizedSequenceExperience
 
-    buffer = PrioritizedImageReplayBuffer(
-        *fields, alpha=options.alpha, eps=options.priority_eps, **storing
-    )
+    buffer = PrioritizedImageReplayBuffer(*fields, alpha=options.alpha, eps=options.priority_eps, **storing)
     return PrioritizedSequenceExperience(buffer, **options.cadence(), **weighting(context))
 
 

@@ -144,7 +144,11 @@ class FrameRings:
         """Take over the content of ``count`` rows from ``start`` on."""
         frames, raw = np.asarray(part["frames"]), np.asarray(part["rows"])
         expected = (count, *self.frames.shape[1:]), (count, self.rows.dtype.itemsize)
-        if (frames.shape, raw.shape, frames.dtype, raw.dtype) != (*expected, self.frames.dtype, np.uint8):
+        if (
+            (frames.shape, raw.shape) != expected
+            or frames.dtype != self.frames.dtype
+            or raw.dtype != np.uint8
+        ):
             raise CheckpointError(
                 f"replay: {count} frames of {self.frames.dtype}{self.frames.shape[1:]} expected, "
                 f"got {frames.dtype}{frames.shape}"

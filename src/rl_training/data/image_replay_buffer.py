@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.data.frame_rings import ENDED, STEP, TERMINATED, FrameRings
+from rl_training.data.frame_rings import ENDED, MAX_SEGMENT, STEP, TERMINATED, FrameRings, segments_of
 from rl_training.data.frame_stacks import RESET, FrameStacks
 from rl_training.data.transitions import Batch, Transitions
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.segment import Segment
 from rl_training.spaces import Array
+
+__all__ = ["MAX_SEGMENT", "ImageReplayBuffer", "segments_of"]
 
 
 class ImageReplayBuffer:
@@ -286,10 +288,9 @@ class ImageReplayBuffer:
         self._made[env] = len(heads)
         open_windows = min(self.n_step - 1, int(self._age[env]))
         self._ready[env] = max(int(self._first[env]), len(heads) - open_windows)
-        if self._stacks.stack > 1 and self._stacks.padding is None:
-            # Versions that knew no other padding did not save which it was.
-            if any(self._rings.frames[place].any() for place in places[ages == 0]):
-                self._stacks.padding = RESET
+        undecided = self._stacks.stack > 1 and self._stacks.padding is None
+        if undecided and any(self._rings.frames[place].any() for place in places[ages == 0]):
+            self._stacks.padding = RESET  # older versions knew no other, and did not save it
 
 
 def _content_of(segments: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -133,6 +133,7 @@ def build_experience(context: BuildContext) -> SequenceExperience[SequenceBatch]
     options: DRQNConfig = context.options
     chunks: dict[str, Any] = {
         "obs_dtype": context.obs.dtype,
+        "stack": context.obs.stack,
         "action_shape": context.actions.shape,
         "action_dtype": context.actions.dtype,
         "length": options.sequence_length,
