@@ -136,7 +136,7 @@ def test_stacks_that_are_none_are_refused_without_a_trace() -> None:
     before = copy.deepcopy(stacked.state_dict())
     step = world.step()
     step.next_obs[1, 0] ^= 1
-    with pytest.raises(EnvError, match="env 1: observations of shape .* are taken for 3 stacked frames"):
+    with pytest.raises(EnvError, match=r"env 1: observations of shape .* are taken for 3 stacked frames"):
         stacked.add(step)
     assert_equal(stacked.state_dict(), before)
 

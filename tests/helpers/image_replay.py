@@ -130,7 +130,9 @@ class ImageWorld:
             if row.ended or k == n - 1:
                 last = row.fields
                 discount = 0.0 if last["terminated"] else GAMMA ** (k + 1)
-                masks = [np.ones(ACTIONS, bool) if m is None else m for m in (last["next_mask"], first["mask"])]
+                masks = [
+                    np.ones(ACTIONS, bool) if m is None else m for m in (last["next_mask"], first["mask"])
+                ]
                 return first["obs"], first["action"], reward, discount, last["next_obs"], *masks
         return None
 
@@ -158,9 +160,17 @@ def _as_transitions(ids: Any, rows: list[Row]) -> Transitions:
             return None
         return np.array([np.ones(ACTIONS, bool) if mask is None else mask for mask in given])
 
-    names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-    step = Transitions(ids, *map(column, names), next_mask=masks("next_mask"), mask=masks("mask"))
-    return step
+    return Transitions(
+        ids,
+        column("obs"),
+        column("action"),
+        column("reward"),
+        column("next_obs"),
+        column("terminated"),
+        column("truncated"),
+        next_mask=masks("next_mask"),
+        mask=masks("mask"),
+    )
 
 
 def live(world: ImageWorld, steps: int, buffers: Any, apart: bool = True) -> Iterator[int]:

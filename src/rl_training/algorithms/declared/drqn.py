@@ -41,7 +41,7 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
 
     batch_size: Count = 32
     buffer_size: Count = 100_000
-    """Observations kept: an episode of k steps has k + 1."""
+    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
     loss: Literal["huber", "mse"] = "huber"
     sequence_length: SequenceLength = 20
     """Steps of a sequence, burn-in included."""

@@ -31,7 +31,7 @@ class DrQv2Config(DelayedOptions):
 
     learning_rate: PositiveFloat = 1e-4
     buffer_size: Count = 1_000_000
-    """Frames kept: an episode of k steps has k + 1."""
+    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
     learning_starts: CountOrZero = 2_000
     batch_size: Count = 256
     n_step_return: Steps = 3
