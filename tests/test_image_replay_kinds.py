@@ -212,6 +212,19 @@ def test_other_beginnings_are_refused(first: list[int]) -> None:
         plain_buffer().add(one_step(obs, np.concatenate([obs[1:], frames_of(9)])))
 
 
+@pytest.mark.parametrize("frame", [(4, 4), (3, 3), (2, 2, 2)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_])
+def test_a_single_pixel_that_is_not_that_of_the_step_before_is_seen(
+    frame: tuple[int, ...], dtype: Any
+) -> None:
+    world = ImageWorld(2, frame=frame, dtype=dtype, stack=3)
+    for place in range(2 * int(np.prod(frame))):
+        step = world.step(ends=0.0)
+        step.next_obs[1].reshape(-1)[place] ^= True
+        with pytest.raises(EnvError, match=r"env 1: .* the older ones are not those of the step before"):
+            world.buffer(capacity=60).add(step)
+
+
 def test_a_state_from_before_there_was_a_choice_means_repeated_frames() -> None:
     buffer = plain_buffer()
     buffer.add(episode("reset", 5, 6))
