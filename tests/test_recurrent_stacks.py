@@ -129,6 +129,20 @@ def test_it_takes_a_fraction_of_the_memory() -> None:
     assert stacked.bytes_per_observation == stacked._rows.nbytes // 1_000
 
 
+def test_the_memory_of_stacked_chunks_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_training.data.memory.available_memory", lambda: 1_000_000)
+    per_chunk = 3 * 8 + 1 + 8  # where each lies, and how many frames before it are needed
+
+    def buffer(capacity: int) -> RecurrentReplayBuffer:
+        return RecurrentReplayBuffer(capacity, (2, 4, 4), stack=2, length=4, state={}, obs_dtype=np.uint8)
+
+    with pytest.raises(ConfigError, match=r"the largest that fits is \d+$") as caught:
+        buffer(10**9)
+    largest = int(str(caught.value).split()[-1])
+    taken = buffer(largest)._rows.nbytes + largest / 2 * per_chunk
+    assert 0.88 * 1_000_000 < taken <= 0.9 * 1_000_000
+
+
 def test_stacks_that_are_none_are_refused_without_a_trace() -> None:
     world, stacked, _ = pair(OWN)
     for _ in live(world, 9, Remembering(world, stacked)):

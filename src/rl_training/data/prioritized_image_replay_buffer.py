@@ -44,7 +44,7 @@ class PrioritizedImageReplayBuffer(ImageReplayBuffer):
         """Take one step of the environments; what can be drawn now is as likely to be as any ever was."""
         before = self._ready.copy()
         super().add(step)
-        self._give(np.maximum(before, self._first), self._ready, self.priorities.largest)
+        self._give(before, self._ready, self.priorities.largest)
 
     def interrupt(self) -> None:
         """End all episodes here, as a truncation would."""
