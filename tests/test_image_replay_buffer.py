@@ -94,6 +94,7 @@ def filled(
         capacity,
         (stack, *FRAME),
         (2,),
+        stack=stack,
         num_envs=num_envs,
         n_step=n,
         gamma=0.9,
@@ -170,7 +171,7 @@ def test_draws_are_uniform_over_all_transitions() -> None:
 
 def test_environments_may_step_apart() -> None:
     naive = Naive(3, 3, np.random.default_rng(1))
-    buffer = ImageReplayBuffer(90, (3, *FRAME), (2,), num_envs=3, n_step=2, gamma=0.9)
+    buffer = ImageReplayBuffer(90, (3, *FRAME), (2,), stack=3, num_envs=3, n_step=2, gamma=0.9)
     for i in range(150):
         buffer.add(naive.step(envs=[0, 1, 2] if i % 3 else [1]))
     assert_newest(buffer, naive, at_least=16)
@@ -220,7 +221,7 @@ def test_observations_that_are_no_stacks_are_refused() -> None:
     with pytest.raises(EnvError, match=r"env 1: observations of shape .* are taken for 3 stacked frames"):
         buffer.add(step)
     naive = Naive(3, 1, np.random.default_rng(0))
-    buffer = ImageReplayBuffer(40, (3, *FRAME), (2,))
+    buffer = ImageReplayBuffer(40, (3, *FRAME), (2,), stack=3)
     step = naive.step()
     step.obs = step.obs.copy()
     step.obs[0, 0] = 0  # as with zeros for padding
@@ -266,20 +267,21 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch: pytest.Monkey
     with pytest.raises(
         ConfigError, match=r"algo_kwargs.buffer_size: \d+ frames need .* largest that fits is (\d+)"
     ) as e:
-        ImageReplayBuffer(1_000_000, (3, 3, 84, 84), (2,))
+        ImageReplayBuffer(1_000_000, (3, 3, 84, 84), (2,), stack=3)
     assert "1000000 frames" in str(e.value)
     fits = int(str(e.value).rsplit(" ", 1)[1])
     assert 0.95 * 0.9e8 / 21_300 < fits < 0.9e8 / 21_168
-    ImageReplayBuffer(fits, (3, 3, 84, 84), (2,))
+    ImageReplayBuffer(fits, (3, 3, 84, 84), (2,), stack=3)
     with pytest.raises(ConfigError, match=f"largest that fits is {fits}"):
-        ImageReplayBuffer(fits + 1, (3, 3, 84, 84), (2,))
+        ImageReplayBuffer(fits + 1, (3, 3, 84, 84), (2,), stack=3)
 
 
 @pytest.mark.parametrize("num_envs", [1, 8])
 def test_frames_cost_little_more_than_their_bytes(num_envs: int) -> None:
-    buffer = ImageReplayBuffer(100_000, (3, 3, 84, 84), (6,), num_envs=num_envs)
-    taken = sum(value.nbytes for value in vars(buffer).values() if isinstance(value, np.ndarray))
-    assert taken <= 1.05 * 100_000 * 84 * 84 * 3
+    buffer = ImageReplayBuffer(100_000, (3, 3, 84, 84), (6,), stack=3, num_envs=num_envs)
+    rings = buffer._rings
+    taken = rings.frames.nbytes + rings.rows.nbytes + buffer._heads.nbytes
+    assert taken == buffer.nbytes <= 1.05 * 100_000 * 84 * 84 * 3
 
 
 # State
@@ -288,8 +290,9 @@ def test_frames_cost_little_more_than_their_bytes(num_envs: int) -> None:
 def restored(buffer: ImageReplayBuffer, seed: int = 0, **options: Any) -> ImageReplayBuffer:
     again = ImageReplayBuffer(
         buffer.capacity,
-        buffer._obs_shape,
+        buffer._stacks.obs_shape,
         (2,),
+        stack=buffer._stacks.stack,
         num_envs=buffer.num_envs,
         n_step=buffer.n_step,
         gamma=0.9,
@@ -370,7 +373,7 @@ def test_damaged_states_are_refused() -> None:
         filled(0)[0].load_state_dict(state)
     state = as_saved(buffer)
     rows = state["newest"]["e0"]["rows"].copy()
-    rows.view(buffer._rows.dtype)["age"] += 1000
+    rows.view(buffer._rings.rows.dtype)["age"] += 1000
     state["newest"]["e0"]["rows"] = rows
     with pytest.raises(CheckpointError, match="not those of episodes"):
         filled(0)[0].load_state_dict(state)

@@ -80,3 +80,18 @@ class Shown(gym.Env[Any, Any]):
         self.place, self.steps = int(np.clip(self.place + move, 0, 9)), self.steps + 1
         seen = drawn(self.observation_space, self.np_random, self.place)
         return seen, self.place / 10, self.place == 0, self.steps >= 9, {}
+
+
+class ShownMasked(Shown):
+    """The same where a step to the left is forbidden at every second place."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        return obs, self._allowed()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *result, _ = super().step(action)
+        return (*result, self._allowed())
+
+    def _allowed(self) -> dict[str, Any]:
+        return {"action_mask": np.array([self.place % 2 == 0, True, True])}

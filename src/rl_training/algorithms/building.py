@@ -10,7 +10,8 @@ from rl_training.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-    from rl_training.data import ReplayExperience
+    from rl_training.data import Batch, SequenceExperience
+    from rl_training.data.experience import PacedReplay
 
 BRINGS_ALONG = "set it to false for a custom one, which has to provide it itself"
 
@@ -65,14 +66,16 @@ def own_network(
     return network
 
 
-def replay_experience(context: BuildContext, *, keep_masks: bool = False) -> ReplayExperience:
-    """Build replay with n-step folding and the cadence of the config; by priority if its options say so.
+def replay_experience(context: BuildContext, *, keep_masks: bool = False) -> PacedReplay[Batch]:
+    """Build replay of n-step transitions with the cadence of the config; by priority if its options say so.
 
-    ``keep_masks`` also keeps which actions were allowed in the observations acted on.
+    Where an observation has images, it is kept once, of stacked frames only the newest. ``keep_masks`` also keeps
+    which actions were allowed in the observations acted on.
     """
-    from rl_training.algorithms.options import PriorityOptions
     from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience
 
+    if context.obs.images:
+        return _image_experience(context, keep_masks)
     options: Any = context.options
     obs, actions = context.obs, context.actions
     fields = (obs.shape, obs.dtype, actions.shape, actions.dtype)
@@ -84,8 +87,7 @@ def replay_experience(context: BuildContext, *, keep_masks: bool = False) -> Rep
         "rng": context.stream("sampling"),
         "device": context.device,
     }
-    by_priority = isinstance(options, PriorityOptions) and options.prioritized
-    if not by_priority:
+    if not _by_priority(context):
         buffer = ReplayBuffer(options.buffer_size, *fields, **storing)
         return ReplayExperience(buffer, folder, **options.cadence())
     from rl_training.data import PrioritizedExperience, PrioritizedReplayBuffer
@@ -94,6 +96,36 @@ def replay_experience(context: BuildContext, *, keep_masks: bool = False) -> Rep
         options.buffer_size, *fields, alpha=options.alpha, eps=options.priority_eps, **storing
     )
     return PrioritizedExperience(prioritized, folder, **options.cadence(), **weighting(context))
+
+
+def _image_experience(context: BuildContext, keep_masks: bool) -> SequenceExperience[Batch]:
+    from rl_training.data import ImageReplayBuffer, SequenceExperience
+
+    options: Any = context.options
+    obs, actions = context.obs, context.actions
+    fields = (options.buffer_size, obs.shape, actions.shape, actions.dtype)
+    storing: dict[str, Any] = {
+        "obs_dtype": obs.dtype,
+        "stack": obs.stack,
+        "num_envs": context.config.env.num_envs,
+        "n_step": options.n_step_return,
+        "gamma": options.gamma,
+        "keep_masks": keep_masks,
+        "rng": context.stream("sampling"),
+        "device": context.device,
+    }
+    if not _by_priority(context):
+        return SequenceExperience(ImageReplayBuffer(*fields, **storing), **options.cadence())
+    from rl_training.data import PrioritizedImageReplayBuffer, PrioritizedSequenceExperience
+
+    buffer = PrioritizedImageReplayBuffer(*fields, alpha=options.alpha, eps=options.priority_eps, **storing)
+    return PrioritizedSequenceExperience(buffer, **options.cadence(), **weighting(context))
+
+
+def _by_priority(context: BuildContext) -> bool:
+    from rl_training.algorithms.options import PriorityOptions
+
+    return isinstance(context.options, PriorityOptions) and context.options.prioritized
 
 
 def weighting(context: BuildContext) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ReplayOptions(DiscountOptions):
     fixed: ClassVar[tuple[str, ...]] = ("n_step_return", "buffer_size")
 
     buffer_size: Count = 100_000
-    """Transitions kept."""
+    """Transitions kept. With images it counts observations: each is kept once, and an episode of k steps has k + 1."""
     learning_starts: CountOrZero = 1_000
     """Env steps of uniformly random actions before the first update."""
     batch_size: Count = 64

@@ -8,6 +8,7 @@ from rl_training.data.experience import (
 )
 from rl_training.data.image_replay_buffer import ImageReplayBuffer
 from rl_training.data.n_step import NStepFolder
+from rl_training.data.prioritized_image_replay_buffer import PrioritizedImageReplayBuffer
 from rl_training.data.prioritized_recurrent_replay_buffer import PrioritizedRecurrentReplayBuffer
 from rl_training.data.prioritized_replay_buffer import PrioritizedReplayBuffer
 from rl_training.data.recurrent_replay_buffer import RecurrentReplayBuffer
@@ -22,6 +23,7 @@ __all__ = [
     "ImageReplayBuffer",
     "NStepFolder",
     "PrioritizedExperience",
+    "PrioritizedImageReplayBuffer",
     "PrioritizedRecurrentReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedSequenceExperience",

@@ -148,5 +148,5 @@ class PrioritizedExperience(ByPriority[Batch], ReplayExperience):
     """Transitions by priority."""
 
 
-class PrioritizedSequenceExperience(ByPriority[SequenceBatch], SequenceExperience[SequenceBatch]):
-    """Sequences by priority."""
+class PrioritizedSequenceExperience(ByPriority[B], SequenceExperience[B]):
+    """Sequences or images by priority."""

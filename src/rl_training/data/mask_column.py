@@ -27,13 +27,36 @@ class MaskColumn:
             self._masks, self.used = self._allocate(masks.shape[1]), True
         self._masks[where] = True if masks is None else masks
 
+    def reserve(self, num_actions: int | None) -> None:
+        """Allow everything in all rows, as if masks [A] had been written; none: as if there never were any."""
+        self._masks = None if num_actions is None else self._allocate(num_actions)
+        self.used = num_actions is not None
+
+    @property
+    def num_actions(self) -> int | None:
+        """How many actions a mask is for; none if there never were masks."""
+        return None if self._masks is None else self._masks.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the masks take."""
+        return 0 if self._masks is None else self._masks.nbytes
+
+    def fits(self, masks: Array | None) -> bool:
+        """Say whether masks [N, A] are for as many actions as those that are kept; none fit always."""
+        return masks is None or masks.shape[1] == self.num_actions
+
+    def view(self, where: Any) -> Array | None:
+        """Return the masks of these rows, as a view for a slice; none if there never were any."""
+        return None if self._masks is None else self._masks[where]
+
     def take(self, slots: Array) -> Array | None:
         """Return the masks [B, A] of these rows, none if there never were any."""
         return None if self._masks is None else self._masks.take(slots, 0)
 
     def first(self, size: int) -> Array | None:
         """Return a view of the first ``size`` masks, none if there never were any."""
-        return None if self._masks is None else self._masks[:size]
+        return self.view(slice(size))
 
     def check(self, given: Any, size: int) -> Array | None:
         """Return saved masks of ``size`` rows as an array, or refuse them."""

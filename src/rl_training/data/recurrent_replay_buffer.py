@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.data.chunk_checks import begun, checked, lie_in_rows, of_each_env
+from rl_training.data.chunk_checks import checked, checked_memories, chunks_fit, of_each_env
+from rl_training.data.chunk_returns import blanked, chunk_returns
+from rl_training.data.frame_stacks import FrameStacks
 from rl_training.data.memory import require_memory
 from rl_training.data.transitions import SequenceBatch, Transitions
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.spaces import Array
 
 _NEVER = np.iinfo(np.int64).max
@@ -30,6 +32,8 @@ class RecurrentReplayBuffer:
     memory, only what came before a chunk's first observation is kept.
 
     ``capacity`` counts observations, an episode of k steps having k + 1; each environment has an equal share.
+    With ``stack`` = K > 1 observations are stacks [K, ...] of the last K frames, of which only the newest is kept
+    (see ``FrameStacks``). A chunk is gone when a frame of its first stack is.
     """
 
     _extra_bytes = 0.0
@@ -45,6 +49,7 @@ class RecurrentReplayBuffer:
         obs_dtype: np.dtype[Any] | type = np.float32,
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
+        stack: int = 1,
         period: int | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
@@ -61,19 +66,24 @@ class RecurrentReplayBuffer:
             raise ValueError(
                 f"capacity {capacity} for {num_envs} environments does not hold one chunk of {length} steps each"
             )
+        self._stacks = FrameStacks(obs_shape, stack)
+        if capacity // num_envs < length + stack:
+            raise ConfigError(
+                f"algo_kwargs.buffer_size: {capacity} for {num_envs} environments does not hold a sequence of {length} "
+                f"steps and stacks of {stack} frames for each; the least is {num_envs * (length + stack)}"
+            )
         fields: list[tuple[str, Any, tuple[int, ...]]] = [
-            ("obs", obs_dtype, obs_shape),
+            ("obs", obs_dtype, self._stacks.frame_shape),
             ("action", action_dtype, action_shape),
             ("reward", np.float32, ()),
             ("terminated", np.bool_, ()),
         ]
-        fields.sort(
-            key=lambda field: -np.dtype(field[1]).itemsize
-        )  # widest first wastes no bytes on alignment
+        # Widest first wastes no bytes on alignment.
+        fields.sort(key=lambda field: -np.dtype(field[1]).itemsize)
         row = np.dtype(fields, align=True)
         # The most that short episodes can take: a chunk, with its memory, for every second observation.
         memory = sum(np.dtype(dtype).itemsize * prod(shape) for shape, dtype in state.values())
-        per_chunk = memory + 3 * 8 + 1 + self._extra_bytes
+        per_chunk = memory + 3 * 8 + 1 + 8 * (stack > 1) + self._extra_bytes
         require_memory(
             capacity,
             row.itemsize + ceil(per_chunk / min(period, 2)),
@@ -104,10 +114,12 @@ class RecurrentReplayBuffer:
         self._start = np.zeros(slots, np.int64)  # row of the first observation
         self._steps = np.zeros(slots, np.int64)  # 0: free, or not complete yet
         self._first = np.zeros(slots, np.bool_)  # begins an episode
+        # Frames before the first row that its stack needs: pages that stay untouched without stacks.
+        self._before = np.zeros(slots, np.int64)
         self._state = {name: np.zeros((slots, *shape), dtype) for name, (shape, dtype) in state.items()}
         self._open: list[deque[int]] = [deque() for _ in range(num_envs)]
         self._closed: list[deque[int]] = [deque() for _ in range(num_envs)]  # oldest first
-        self._oldest = np.full(num_envs, _NEVER)  # where the first of those begins
+        self._oldest = np.full(num_envs, _NEVER)  # the oldest row that the first of those needs
         self._used = 0  # slots that were ever taken: all below
         self._free: list[int] = []  # of those, a heap
 
@@ -126,19 +138,21 @@ class RecurrentReplayBuffer:
         """Take one step of the environments; ``step.carry`` is the memory they acted by (none: it was empty)."""
         envs, head, age = step.env_ids, self._head[step.env_ids], self._age[step.env_ids]
         begins = age == 0
+        self._stacks.check(step, begins)  # before anything is written
+        newest = self._stacks.newest
         rows, here, there = self._rows, head % self._share, (head + 1) % self._share
         self._retire(envs, head + 1)
         if begins.any():
-            rows["obs"][envs[begins], here[begins]] = step.obs[begins]
+            rows["obs"][envs[begins], here[begins]] = newest(step.obs)[begins]
         rows["action"][envs, here] = step.action
         rows["reward"][envs, here] = step.reward
         rows["terminated"][envs, here] = step.terminated
-        rows["obs"][envs, there] = step.next_obs
+        rows["obs"][envs, there] = newest(step.next_obs)
         if step.next_mask is not None or self._masks is not None:
             self._write_masks(envs, there, step.next_mask)
             self._write_masks(envs[begins], here[begins], None if step.mask is None else step.mask[begins])
         for i in np.flatnonzero(age % self.period == 0):
-            self._begin(int(envs[i]), int(head[i]), bool(begins[i]), step.carry, int(i))
+            self._begin(int(envs[i]), int(head[i]), int(age[i]), step.carry, int(i))
         age = age + 1
         self._head[envs], self._age[envs] = head + 1, age
         full = (age >= self.length) & ((age - self.length) % self.period == 0)
@@ -167,14 +181,20 @@ class RecurrentReplayBuffer:
         lost = newest - self._share
         for i in np.flatnonzero(self._oldest[envs] <= lost):
             queue = self._closed[envs[i]]
-            while queue and self._start[queue[0]] <= lost[i]:
+            while queue and self._needed(queue[0]) <= lost[i]:
                 self._release(queue.popleft())
-            self._oldest[envs[i]] = self._start[queue[0]] if queue else _NEVER
+            self._oldest[envs[i]] = self._needed(queue[0]) if queue else _NEVER
 
-    def _begin(self, env: int, row: int, begins: bool, carry: Mapping[str, Array] | None, index: int) -> None:
+    def _needed(self, slot: int) -> int:
+        """Return the oldest row that a chunk needs."""
+        return int(self._start[slot] - self._before[slot])
+
+    def _begin(self, env: int, row: int, age: int, carry: Mapping[str, Array] | None, index: int) -> None:
         slot = heapq.heappop(self._free) if self._free else self._used
         self._used = max(self._used, slot + 1)
-        self._env[slot], self._start[slot], self._first[slot] = env, row, begins
+        self._env[slot], self._start[slot], self._first[slot] = env, row, age == 0
+        if self._stacks.stack > 1:
+            self._before[slot] = min(age, self._stacks.stack - 1)
         for name, array in self._state.items():
             array[slot] = 0 if carry is None else carry[name][index]
         self._open[env].append(slot)
@@ -184,7 +204,7 @@ class RecurrentReplayBuffer:
         slot = self._open[env].popleft()
         self._steps[slot] = steps
         self._closed[env].append(slot)
-        self._oldest[env] = self._start[self._closed[env][0]]
+        self._oldest[env] = self._needed(self._closed[env][0])
         return slot
 
     def _end_episode(self, env: int) -> None:
@@ -218,26 +238,31 @@ class RecurrentReplayBuffer:
     def gather(self, slots: Array) -> SequenceBatch:
         """Return the chunks in these slots."""
         time, steps = np.arange(self.length + 1)[:, None], self._steps[slots]
-        where = self._env[slots] * self._share + (self._start[slots] + np.minimum(time, steps)) % self._share
-        rows = self._raw.reshape(-1).take(where).view(self._rows.dtype)
+        shown = np.minimum(time, steps)
+        base, row = self._env[slots] * self._share, self._start[slots] + shown
+        where = base + row % self._share
+        if self._stacks.stack == 1:
+            rows = self._raw.reshape(-1).take(where).view(self._rows.dtype)
+            obs = rows["obs"]
+        else:
+            ages = self._before[slots] + shown
+            framed = base[:, None] + self._stacks.rows(row, ages) % self._share  # [T + 1, B, K]
+            rows = self._raw.reshape(-1).take(framed).view(self._rows.dtype)
+            obs, rows = rows["obs"], rows[..., -1]
+            self._stacks.pad(obs, ages)
         mask = time[:-1] < steps
         reward = np.where(mask, rows["reward"][:-1], np.float32(0.0))
-        ahead = np.minimum(steps - time[:-1], self.n_step)  # rewards folded into each step's return
-        returns = np.zeros(reward.shape)
-        for k in range(min(self.n_step, self.length)):
-            returns[: self.length - k] += self._powers[k] * reward[k:]
-        after = np.minimum(time[:-1] + self.n_step, steps)
-        ended = rows["terminated"][steps - 1, np.arange(len(slots))]
-        discount = np.where(mask & ~(ended & (after == steps)), self._powers[np.maximum(ahead, 0)], 0.0)
+        terminated = rows["terminated"][steps - 1, np.arange(len(slots))]
+        returns, discount, after = chunk_returns(reward, steps, terminated, self.n_step, self._powers)
         starts = np.zeros(mask.shape, np.bool_)
         starts[0] = self._first[slots]
         tensor = self._tensor
         return SequenceBatch(
-            tensor(rows["obs"]),
-            tensor(np.where(_like(mask, rows["action"][:-1]), rows["action"][:-1], 0)),
+            tensor(obs),
+            tensor(blanked(rows["action"][:-1], mask)),
             tensor(reward),
-            tensor(returns.astype(np.float32)),
-            tensor(discount.astype(np.float32)),
+            tensor(returns),
+            tensor(discount),
             tensor(after),
             tensor(mask),
             tensor(starts),
@@ -265,15 +290,18 @@ class RecurrentReplayBuffer:
             "head": self._head.copy(),
             "age": self._age.copy(),
             "free": np.array(sorted(self._free), np.int64),
-            "env": self._env[used],
-            "start": self._start[used],
-            "steps": self._steps[used],
-            "first": self._first[used],
+            **{name: column[used] for name, column in self._columns().items()},
             "memory": {name: array[used] for name, array in self._state.items()},
+            **self._stacks.state_dict(),
         }
         if self._masks is not None:
             state["masks"] = {str(i): self._masks[i, :written] for i in range(self.num_envs)}
         return state
+
+    def _columns(self) -> dict[str, Array]:
+        """Return what is known of the chunks, by slot."""
+        columns = {"env": self._env, "start": self._start, "steps": self._steps, "first": self._first}
+        return columns if self._stacks.stack == 1 else {**columns, "before": self._before}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state of a buffer with the same capacity, environments, fields and chunks."""
@@ -286,25 +314,17 @@ class RecurrentReplayBuffer:
         rows = of_each_env(
             state["rows"], self.num_envs, "rows", np.uint8, (written * self.bytes_per_observation,)
         )
-        columns: dict[str, Array] = {
-            "env": self._env,
-            "start": self._start,
-            "steps": self._steps,
-            "first": self._first,
-        }
+        columns = self._columns()
         given = {name: checked(state, name, own[:used]) for name, own in columns.items()}
-        memory = state["memory"]
-        if memory.keys() != self._state.keys():
-            raise CheckpointError(f"replay: memories hold {', '.join(memory)}, not {', '.join(self._state)}")
-        memories = {name: checked(memory, name, own[:used]) for name, own in self._state.items()}
-        self._check_chunks(given, free, head, age, used)
+        memories = checked_memories(state["memory"], {name: own[:used] for name, own in self._state.items()})
+        shape = self._share, self.length, self.period, self._stacks.stack
+        if used > self.slots or not chunks_fit(given, free, head, age, *shape):
+            raise CheckpointError("replay: the chunks do not fit the rows that are kept")
         masks = None
         if state.get("masks") is not None:
             count = np.asarray(state["masks"]["0"]).shape[-1:]
             masks = of_each_env(state["masks"], self.num_envs, "masks", np.bool_, (written, *count))
-        for memory_name, array in memories.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise CheckpointError(f"replay: {memory_name} of the memories is not finite")
+        self._stacks.load_state_dict(state)
         self._masks = None if masks is None else self._make_masks(masks[0].shape[1])
         for env, row in enumerate(rows):
             self._raw[env, :written] = np.ascontiguousarray(row).view(self._raw.dtype)
@@ -319,16 +339,6 @@ class RecurrentReplayBuffer:
         self._used, self._free = used, sorted(free.tolist())
         self._queue_up(set(self._free))
 
-    def _check_chunks(self, chunk: dict[str, Array], free: Array, head: Array, age: Array, used: int) -> None:
-        """Refuse chunks that lie outside the rows that are kept, or are not those that should be under way."""
-        fit = used <= self.slots and lie_in_rows(chunk, free, head, age, used, self._share, self.length)
-        if fit:
-            under_way = np.setdiff1d(np.flatnonzero(chunk["steps"] == 0), free)
-            found = [chunk[name][under_way].tolist() for name in ("env", "start", "first")]
-            fit = sorted(zip(*found, strict=True)) == begun(head, age, self.length, self.period)
-        if not fit:
-            raise CheckpointError("replay: the chunks do not fit the rows that are kept")
-
     def _queue_up(self, free: set[int]) -> None:
         self._open = [deque() for _ in range(self.num_envs)]
         self._closed = [deque() for _ in range(self.num_envs)]
@@ -336,8 +346,4 @@ class RecurrentReplayBuffer:
             if int(slot) not in free:
                 queues = self._closed if self._steps[slot] else self._open
                 queues[self._env[slot]].append(int(slot))
-        self._oldest[:] = [self._start[queue[0]] if queue else _NEVER for queue in self._closed]
-
-
-def _like(mask: Array, array: Array) -> Array:
-    return mask.reshape(*mask.shape, *(1,) * (array.ndim - mask.ndim))
+        self._oldest[:] = [self._needed(queue[0]) if queue else _NEVER for queue in self._closed]

@@ -41,7 +41,7 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
 
     batch_size: Count = 32
     buffer_size: Count = 100_000
-    """Observations kept: an episode of k steps has k + 1."""
+    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
     loss: Literal["huber", "mse"] = "huber"
     sequence_length: SequenceLength = 20
     """Steps of a sequence, burn-in included."""
@@ -133,6 +133,7 @@ def build_experience(context: BuildContext) -> SequenceExperience[SequenceBatch]
     options: DRQNConfig = context.options
     chunks: dict[str, Any] = {
         "obs_dtype": context.obs.dtype,
+        "stack": context.obs.stack,
         "action_shape": context.actions.shape,
         "action_dtype": context.actions.dtype,
         "length": options.sequence_length,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from rl_training.algorithms.building import own_network, refuse_network_options
+from rl_training.algorithms.building import own_network, refuse_network_options, replay_experience
 from rl_training.algorithms.declared.actor_critic import DelayedOptions
 from rl_training.algorithms.options import Share, Size, Steps
 from rl_training.algorithms.spec import AlgorithmSpec, BuildContext
@@ -16,7 +16,6 @@ from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.algorithms.drqv2 import DrQv2
-    from rl_training.data import Batch, SequenceExperience
 
 
 class DrQv2Config(DelayedOptions):
@@ -32,7 +31,7 @@ class DrQv2Config(DelayedOptions):
 
     learning_rate: PositiveFloat = 1e-4
     buffer_size: Count = 1_000_000
-    """Frames kept: an episode of k steps has k + 1."""
+    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
     learning_starts: CountOrZero = 2_000
     batch_size: Count = 256
     n_step_return: Steps = 3
@@ -117,25 +116,6 @@ def _require_images(context: BuildContext) -> None:
         raise ConfigError(f"env: images of {size} are too small for {algo}: {MIN_SIZE} x {MIN_SIZE} at least")
 
 
-def build_experience(context: BuildContext) -> SequenceExperience[Batch]:
-    """Build replay of images with the cadence of the config."""
-    from rl_training.data import ImageReplayBuffer, SequenceExperience
-
-    options: DrQv2Config = context.options
-    buffer = ImageReplayBuffer(
-        options.buffer_size,
-        context.obs.shape,
-        context.actions.shape,
-        context.actions.dtype,
-        num_envs=context.config.env.num_envs,
-        n_step=options.n_step_return,
-        gamma=options.gamma,
-        rng=context.stream("sampling"),
-        device=context.device,
-    )
-    return SequenceExperience(buffer, **options.cadence())
-
-
 SPEC = AlgorithmSpec(
     name="drqv2",
     class_name="DrQv2",
@@ -146,7 +126,7 @@ SPEC = AlgorithmSpec(
     config=DrQv2Config,
     learner="rl_training.algorithms.drqv2:DrQv2",
     build_learner=build_learner,
-    build_experience=build_experience,
+    build_experience=replay_experience,
     action_kinds=frozenset({"continuous"}),
     obs_kinds=frozenset({"image"}),
     smallest={
