@@ -139,7 +139,10 @@ class Scripted:
         return np.full((1, 4, 12, 12), self.frame, np.uint8)
 
     def info(self, lives: int) -> Any:
-        return {"lives": np.array([lives], np.int32), "episode_frame_number": np.array([self.frame], np.int32)}
+        return {
+            "lives": np.array([lives], np.int32),
+            "episode_frame_number": np.array([self.frame], np.int32),
+        }
 
 
 def test_a_game_that_is_over_with_lives_left_is_begun_anew_from_its_seed() -> None:
@@ -233,11 +236,17 @@ def test_a_game_that_outgrows_its_journal_says_so(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"frame_skip": 4}, "env.kwargs.frame_skip: unknown key of ALE's vector environment; did you mean 'frameskip'?"),
+        (
+            {"frame_skip": 4},
+            "env.kwargs.frame_skip: unknown key of ALE's vector environment; did you mean 'frameskip'?",
+        ),
         ({"batch_size": 2}, "env.kwargs.batch_size: cannot be set with vectorization 'native'"),
         ({"life_loss_info": True}, "env.kwargs.life_loss_info: .*use episodic_life"),
         ({"grayscale": 1}, "env.kwargs.grayscale: 1 is not allowed: should be true or false"),
-        ({"img_height": 0}, "env.kwargs.img_height: 0 is not allowed: should be a whole number from 1 to 1024"),
+        (
+            {"img_height": 0},
+            "env.kwargs.img_height: 0 is not allowed: should be a whole number from 1 to 1024",
+        ),
         ({"noop_max": -1}, "env.kwargs.noop_max: -1 is not allowed"),
         ({"frameskip": 4.5}, "env.kwargs.frameskip: 4.5 is not allowed: should be a whole number"),
         ({"repeat_action_probability": 2}, "env.kwargs.repeat_action_probability: 2 is not allowed"),
@@ -253,11 +262,15 @@ def test_kwargs_are_checked_by_name(kwargs: dict[str, Any], message: str) -> Non
 def test_other_mistakes_are_named() -> None:
     def refused(**settings: Any) -> str:
         with pytest.raises(ConfigError) as error:
-            make_vector_env(EnvConfig(**{"id": "ALE/Pong-v5", "vectorization": "native", **settings}), streams(1))
+            make_vector_env(
+                EnvConfig(**{"id": "ALE/Pong-v5", "vectorization": "native", **settings}), streams(1)
+            )
         return str(error.value)
 
     assert "did you mean 'ALE/Pong-v5'?" in refused(id="ALE/Pogn-v5")
-    assert refused(wrappers=["FlattenObservation"]).startswith("env.wrappers: wrappers of single environments")
+    assert refused(wrappers=["FlattenObservation"]).startswith(
+        "env.wrappers: wrappers of single environments"
+    )
 
 
 def test_an_old_ale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +382,9 @@ def test_environments_of_evaluation_have_the_same_spaces() -> None:
 
 
 def test_wrappers_of_evaluation_stand_instead_of_those_of_training() -> None:
-    config = load_config("dqn/cartpole", {"env.wrappers": [{"id": "ClipReward", "kwargs": {"max_reward": 0.5}}]})
+    config = load_config(
+        "dqn/cartpole", {"env.wrappers": [{"id": "ClipReward", "kwargs": {"max_reward": 0.5}}]}
+    )
     act = Alternating(2)
     clipped = evaluate(act, config.env, DiscreteActions(2), EvaluationConfig(), 2)  # type: ignore[arg-type]
     assert clipped.returns[0] == clipped.lengths[0] / 2
@@ -377,7 +392,7 @@ def test_wrappers_of_evaluation_stand_instead_of_those_of_training() -> None:
     act = Alternating(2)
     result = evaluate(act, config.env, DiscreteActions(2), whole, 2)  # type: ignore[arg-type]
     assert result.returns[0] == result.lengths[0]
-    code, out, _ = command("show", "--config", "dqn/cartpole", "evaluation.env.kwargs.sutton_barto_reward=true")
+    code, out, _ = command("show", "dqn/cartpole", "evaluation.env.kwargs.sutton_barto_reward=true")
     assert code == 0
     assert "sutton_barto_reward: true" in out
     code, _, err = command("train", "--config", "dqn/cartpole", "evaluation.env.wrapper=[]")

@@ -62,7 +62,10 @@ class Changing(gym.Env[Any, Any]):
     later: dict[str, tuple[Any, Any]] = {  # noqa: RUF012
         "image": (BYTES, np.zeros((12, 10, 3), np.uint8)),
         "image_dtype": (BYTES, np.zeros((12, 12, 3), np.float32)),
-        "part": (spaces.Dict({"camera": BYTES, "gear": spaces.Discrete(3)}), {"camera": BYTES.low[1:], "gear": 0}),
+        "part": (
+            spaces.Dict({"camera": BYTES, "gear": spaces.Discrete(3)}),
+            {"camera": BYTES.low[1:], "gear": 0},
+        ),
         "part_missing": (spaces.Dict({"camera": BYTES, "gear": spaces.Discrete(3)}), {"camera": BYTES.low}),
         "part_outside": (
             spaces.Dict({"camera": BYTES, "gear": spaces.Discrete(3)}),

@@ -63,7 +63,11 @@ def make(config: EnvConfig, seeds: Sequence[EpisodeSeeds]) -> AtariVector:
     from ale_py.vector_env import AtariVectorEnv
 
     games = AtariVectorEnv(
-        num_envs=len(seeds), autoreset_mode="NextStep", life_loss_info=episodic, episodic_life=False, **options
+        num_envs=len(seeds),
+        autoreset_mode="NextStep",
+        life_loss_info=episodic,
+        episodic_life=False,
+        **options,
     )
     longest = math.ceil(options["max_num_frames_per_episode"] / options["frameskip"])
     return AtariVector(games, seeds, longest, options["frameskip"], episodic=episodic)

@@ -182,10 +182,13 @@ def _maker(env_id: str) -> EnvFactory:
 def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
     """Return the spec of an id without the wrapper that asks at every step whether there was a reset.
 
-    Ours resets by itself. Of an id that is unknown or has a newer version, Gymnasium has something to say first.
+    Ours resets by itself. Of an id that is unknown or has a newer version, Gymnasium has something to say first. The
+    versions of MinAtar's games differ in their actions only, none of them is newer.
     """
     spec = gym.registry.get(env_id)
-    if spec is None or spec.version != find_highest_version(spec.namespace, spec.name):
+    if spec is None:
+        return env_id
+    if spec.namespace != "MinAtar" and spec.version != find_highest_version(spec.namespace, spec.name):
         return env_id
     return dataclasses.replace(spec, order_enforce=False)
 

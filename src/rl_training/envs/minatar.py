@@ -61,7 +61,9 @@ class MinAtarEnv(gym.Env[Array, np.int64]):
         }
         self._game = self._environment(**self._options)
         minimal = self._game.minimal_action_set()
-        self._actions: list[int] = minimal if use_minimal_action_set else list(range(self._game.num_actions()))
+        self._actions: list[int] = (
+            minimal if use_minimal_action_set else list(range(self._game.num_actions()))
+        )
         self.action_space = gym.spaces.Discrete(len(self._actions))
         self.observation_space = gym.spaces.Box(0, 1, tuple(self._game.state_shape()), np.bool_)
 

@@ -44,7 +44,7 @@ def describe_observations(space: gym.Space[Any]) -> ObsSpec:
     if isinstance(space, DescribedSpace):
         return space.spec
     parts = _parts(space, ())
-    if not parts:
+    if not any(part.size for part in parts):
         raise ConfigError(f"env: there is nothing to see in observations of {space}")
     if len(parts) > 1 or parts[0].path:
         return packed_spec(parts)

@@ -77,7 +77,16 @@ def evaluate(
     after every step.
     """
     try:
-        return _play(algorithm, _bounded(adapted(env, options), factory), actions, options, episodes, factory, stop, watch)
+        return _play(
+            algorithm,
+            _bounded(adapted(env, options), factory),
+            actions,
+            options,
+            episodes,
+            factory,
+            stop,
+            watch,
+        )
     except EnvError as error:
         raise EvaluationError(str(error), details=error.details) from error
 
