@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,7 @@ def test_what_the_id_says_holds_and_what_the_config_says_wins() -> None:
 # Runs
 
 
-def config_of(algo: str = "dqn", **overrides: Any) -> Any:
+def config_of(algo: str = "dqn", overrides: Mapping[str, Any] | None = None) -> Any:
     options = {
         "dqn": {"buffer_size": 300, "learning_starts": 60, "batch_size": 4, "n_step_return": 2},
         "ppo": {"n_steps": 40, "batch_size": 16},
@@ -317,21 +318,21 @@ def config_of(algo: str = "dqn", **overrides: Any) -> Any:
         "checkpoint": {"frequency": 100},
         "logging": {"frequency": 60, "csv": False, "tensorboard": False},
     }
-    return load_config(settings, overrides)
+    return load_config(settings, overrides or {})
 
 
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_a_run_that_is_stopped_goes_on_exactly(tmp_path: Path, algo: str) -> None:
     config = config_of(algo)
     workflows.start(config, run_dir=tmp_path / "straight", console=False)
+    begin, path = (
+        functools.partial(workflows.start, config, run_dir=tmp_path / "stopped"),
+        tmp_path / "stopped",
+    )
     for step in (62, 154, 266):
-        callback: Callable[..., None] = stop_at(step)
-        path = tmp_path / "stopped"
+        go_on = functools.partial(workflows.resume, path) if path.exists() else begin
         with pytest.raises(Interrupted):
-            if path.exists():
-                workflows.resume(path, callback=callback, console=False)
-            else:
-                workflows.start(config, run_dir=path, callback=callback, console=False)
+            go_on(callback=stop_at(step), console=False)
     workflows.resume(tmp_path / "stopped", console=False)
     straight = outcome(tmp_path / "straight")
     assert outcome(tmp_path / "stopped") == straight
@@ -374,11 +375,11 @@ def test_evaluation_plays_whole_games_for_their_real_score() -> None:
 
 def test_environments_of_evaluation_have_the_same_spaces() -> None:
     with pytest.raises(ConfigError, match=r"^evaluation.env: its observation space is .*, that of training"):
-        Run(config_of(**{"evaluation.env.kwargs.img_height": 22}))
+        Run(config_of(overrides={"evaluation.env.kwargs.img_height": 22}))
     with pytest.raises(ConfigError, match=r"^evaluation.env: its action space is Discrete\(18\)"):
-        Run(config_of(**{"evaluation.env.kwargs.full_action_space": True}))
+        Run(config_of(overrides={"evaluation.env.kwargs.full_action_space": True}))
     with pytest.raises(ConfigError, match=r"^env.kwargs.img_hieght: unknown key"):
-        Run(config_of(**{"evaluation.env.kwargs.img_hieght": 22}))
+        Run(config_of(overrides={"evaluation.env.kwargs.img_hieght": 22}))
 
 
 def test_wrappers_of_evaluation_stand_instead_of_those_of_training() -> None:
@@ -402,7 +403,7 @@ def test_wrappers_of_evaluation_stand_instead_of_those_of_training() -> None:
 def test_eval_uses_them_and_films_what_the_agent_sees(tmp_path: Path) -> None:
     run = tmp_path / "run"
     short = {"evaluation.env.kwargs.max_num_frames_per_episode": 60, "total_timesteps": 80}
-    workflows.start(config_of(**short), run_dir=run, console=False)
+    workflows.start(config_of(overrides=short), run_dir=run, console=False)
     video = tmp_path / "game.mp4"
     code, out, err = command("eval", run, "--episodes", 2, "--video", video, "--json")
     assert code == 0, err
@@ -432,7 +433,7 @@ def test_single_games_with_gymnasiums_wrappers_resume_exactly(tmp_path: Path, ve
         "wrappers": wrappers,
     }
     plain = {"env": env, "evaluation.env": {}, "total_timesteps": 240}
-    config = config_of(**plain)
+    config = config_of(overrides=plain)
     workflows.start(config, run_dir=tmp_path / "straight", console=False)
     with pytest.raises(Interrupted):
         workflows.start(config, run_dir=tmp_path / "stopped", callback=stop_at(154), console=False)

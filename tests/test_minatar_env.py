@@ -64,14 +64,13 @@ def test_it_is_the_game_of_the_package(name: str) -> None:
     original.seed(int(np.random.Generator(np.random.PCG64(np.random.SeedSequence(7))).integers(2**31)))
     original.reset()
     actions = original.minimal_action_set()
-    rng, rewards = np.random.default_rng(0), 0.0
+    rng = np.random.default_rng(0)
     assert np.array_equal(obs, original.state())
     for _ in range(300):
         action = int(rng.integers(0, len(actions)))
         obs, reward, terminated, truncated, _ = env.step(action)
         assert (reward, terminated or truncated) == original.act(actions[action])
         assert np.array_equal(obs, original.state())
-        rewards += reward
         if terminated or truncated:
             break
 
@@ -147,7 +146,7 @@ def test_pictures_show_every_kind_in_a_colour_of_its_own() -> None:
     ],
 )
 def test_mistakes_are_one_line(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match="^env") as error:
+    with pytest.raises(ConfigError, match=r"^env") as error:
         make_env(EnvConfig(**{"id": "MinAtar/Breakout-v1", **settings}))
     assert message in str(error.value)
     assert "\n" not in str(error.value)

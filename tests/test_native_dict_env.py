@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def vector_of(num_envs: int, mode: str = "NextStep", wrong_at: int = -1) -> Any:
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    gym.register(ID, vector_entry_point=vector_of)
+    made: Any = vector_of
+    gym.register(ID, vector_entry_point=made)
     yield
     del gym.registry[ID]
 
@@ -161,9 +162,12 @@ def test_a_part_that_is_not_finite_is_named(mode: str) -> None:
     config = EnvConfig(id=ID, num_envs=2, vectorization="native", kwargs={"mode": mode, "wrong_at": 5})
     envs = make_vector_env(config, [EpisodeSeeds(np.random.SeedSequence(i)) for i in range(2)])
     collector, agent = Collector(envs, DiscreteActions(3)), Walking()
-    step: Any = collector.step
-    with pytest.raises(
-        EnvError, match=r"observation 'where.1': expected finite numbers, got \d NaN or infinite"
-    ):
-        for _ in range(30):
-            step(agent)
+    collect: Any = collector.step
+    message = r"observation 'where.1': expected finite numbers, got \d NaN or infinite"
+    with pytest.raises(EnvError, match=message):
+        repeatedly(collect, agent)
+
+
+def repeatedly(collect: Callable[[Any], Any], agent: Any) -> None:
+    for _ in range(30):
+        collect(agent)

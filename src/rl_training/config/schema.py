@@ -131,7 +131,10 @@ class NetworkConfig(Model):
 
 
 class EvaluationEnvConfig(Model):
-    """What is different about the environments of evaluation: the score that counts, say, where training clips rewards."""
+    """What is different about the environments of evaluation, such as the real score where training clips rewards.
+
+    Their spaces have to be those of the training environments.
+    """
 
     kwargs: Kwargs = {}
     """Laid over ``env.kwargs``: a key given here wins, all others stay as they are."""

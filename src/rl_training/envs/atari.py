@@ -109,7 +109,7 @@ def _check(kwargs: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         low, high = _RANGES.get(name, (-math.inf, math.inf))
         whole = isinstance(defaults[name], int)
         number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not number or not low <= value <= high:  # type: ignore[operator]
+        if not number or not low <= value <= high:
             what = "a whole number" if whole else "a number"
             raise ConfigError(f"{key}: {value!r} is not allowed: should be {what} from {low} to {high}")
 

@@ -53,7 +53,7 @@ class AtariVector(gym.vector.VectorEnv[Any, Any, Any]):
         }
         shape, dtype = self.single_action_space.shape, self.single_action_space.dtype
         # Memory that is never written to costs nothing.
-        self._actions = np.zeros((count, min(longest, MAX_JOURNAL), *shape), dtype)
+        self._actions = np.zeros((count, min(longest, MAX_JOURNAL), *(shape or ())), dtype)
         self._game_seeds = [-1] * count
         self._steps = np.zeros(count, np.int64)  # of the game
         self._ages = np.ones(count, np.int64)  # frames of the episode that there are to be seen
@@ -72,8 +72,12 @@ class AtariVector(gym.vector.VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Begin a new game in every environment; seeds given here override the streams once."""
-        given = [None if seed is None else seed + i for i in range(self.num_envs)] if _one(seed) else seed
-        seeds = [next(self._seeds[i]) if one is None else one for i, one in enumerate(given)]  # type: ignore[arg-type]
+        given: Sequence[int | None]
+        if seed is None or isinstance(seed, int):
+            given = [None if seed is None else seed + i for i in range(self.num_envs)]
+        else:
+            given = seed
+        seeds = [next(self._seeds[i]) if one is None else one for i, one in enumerate(given)]
         self._ended = {}
         self._obs = self._begin(np.ones(self.num_envs, np.bool_), seeds)
         return self._obs, {}
@@ -202,10 +206,6 @@ class AtariVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Return what there was to see since the last step: how an episode ended, and what came after."""
         shown = [self._ended[i]] if i in self._ended else []
         return [_picture(obs[-1]) for obs in (*shown, self._obs[i])]
-
-
-def _one(seed: Any) -> bool:
-    return seed is None or isinstance(seed, int)
 
 
 def _objects(rows: dict[int, Array], count: int) -> Array:

@@ -1,8 +1,8 @@
 """MinAtar's games (Young and Tian 2019), as ``MinAtar/Breakout-v1`` and the like.
 
-The rules are those of the package MinAtar. Of its own environment for Gymnasium three things differ here: a seeded reset
-forgets everything before it, also the action that a sticky one would repeat; the time limit of Freeway is a truncation;
-and pictures need neither seaborn nor a window.
+The rules are those of the package MinAtar. Three things differ from the environments that it has for Gymnasium: a
+seeded reset forgets everything before it, including the last action, which might be repeated; the time limit of
+Freeway truncates; and pictures need neither seaborn nor a window.
 """
 
 from __future__ import annotations
