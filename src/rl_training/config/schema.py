@@ -130,6 +130,18 @@ class NetworkConfig(Model):
     """An own network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``."""
 
 
+class EvaluationEnvConfig(Model):
+    """What is different about the environments of evaluation, such as the real score where training clips rewards.
+
+    Their spaces have to be those of the training environments.
+    """
+
+    kwargs: Kwargs = {}
+    """Laid over ``env.kwargs``: a key given here wins, all others stay as they are."""
+    wrappers: tuple[WrapperConfig, ...] | None = None
+    """Instead of ``env.wrappers``, if there are any here; an empty list means none."""
+
+
 class EvaluationConfig(Model):
     """Greedy evaluation on its own environments and random streams; it changes no training bit."""
 
@@ -141,6 +153,7 @@ class EvaluationConfig(Model):
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=256)] = 10
     seed: CountOrZero = 0
     """Root of the evaluation episodes' seeds: the same episodes for every run."""
+    env: EvaluationEnvConfig = EvaluationEnvConfig()
     stop_at: Float | None = None
     """End training when the mean evaluation return reaches this value."""
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
+from rl_training.envs.extras import missing
 from rl_training.envs.headless import prepare
 from rl_training.errors import ConfigError, EnvError
 
@@ -21,10 +22,7 @@ def load(env_id: str) -> None:
         importlib.import_module("dm_control")  # Shimmy would not say that it is missing
         importlib.import_module("shimmy")
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"env.id: '{env_id}' needs the package '{error.name}': "
-            "install this package with its extra, '.[dm-control]'"
-        ) from None
+        raise missing("env.id", env_id, str(error.name), "dm-control") from None
     except Exception as error:  # no EGL, an unknown MUJOCO_GL, ...
         raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
 

@@ -15,7 +15,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
-from rl_training.envs import dm_control
+from rl_training.envs import atari, dm_control
+from rl_training.envs.extras import import_by_prefix, named_by
 from rl_training.envs.headless import prepare
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.spaces import describe_spaces
@@ -78,6 +79,8 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
         try:
             env = wrap(env, **options)
         except Exception as error:
+            if (needed := named_by(key, wrapper.id, error)) is not None:
+                raise needed from None
             raise ConfigError(f"{key}: {wrapper.id}: {' '.join(str(error).split())}") from error
     return env
 
@@ -86,6 +89,8 @@ def make_vector_env(
     config: EnvConfig, seeds: Sequence[EpisodeSeeds], factory: EnvFactory | None = None
 ) -> VectorEnv:
     """Make ``len(seeds)`` copies, each with its own stream of episode seeds."""
+    if atari.serves(config):
+        return atari.make(config, seeds)
     if config.vectorization == "native":
         return _native(config, len(seeds))
     probe = make_env(config, factory)  # a mistake in the config shows here, not in a worker
@@ -145,6 +150,7 @@ def _native(config: EnvConfig, count: int) -> VectorEnv:
         raise ConfigError(
             "env.wrappers: wrappers of single environments do not go with vectorization 'native'"
         )
+    import_by_prefix(config.id)
     kwargs: dict[str, Any] = dict(config.kwargs)
     try:
         return gym.make_vec(config.id, count, vectorization_mode="vector_entry_point", **kwargs)
@@ -169,31 +175,22 @@ def _maker(env_id: str) -> EnvFactory:
         dm_control.load(env_id)
         return functools.partial(dm_control.make, _lean(env_id))
     else:
-        _import_by_prefix(env_id)
+        import_by_prefix(env_id)
     return functools.partial(gym.make, _lean(env_id), disable_env_checker=True)
 
 
 def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
     """Return the spec of an id without the wrapper that asks at every step whether there was a reset.
 
-    Ours resets by itself. Of an id that is unknown or has a newer version, Gymnasium has something to say first.
+    Ours resets by itself. Of an id that is unknown or has a newer version, Gymnasium has something to say first. The
+    versions of MinAtar's games differ in their actions only, none of them is newer.
     """
     spec = gym.registry.get(env_id)
-    if spec is None or spec.version != find_highest_version(spec.namespace, spec.name):
+    if spec is None:
+        return env_id
+    if spec.namespace != "MinAtar" and spec.version != find_highest_version(spec.namespace, spec.name):
         return env_id
     return dataclasses.replace(spec, order_enforce=False)
-
-
-_PREFIXES = {"ALE/": "ale_py", "MiniGrid-": "minigrid", "MinAtar/": "minatar.gym"}
-
-
-def _import_by_prefix(env_id: str) -> None:
-    for prefix, module in _PREFIXES.items():
-        if env_id.startswith(prefix):
-            try:
-                importlib.import_module(module)
-            except ImportError:
-                raise ConfigError(f"env.id: '{env_id}' needs the package '{module.split('.')[0]}'") from None
 
 
 def _wrapper(name: str, key: str) -> Any:
@@ -213,8 +210,8 @@ def _refused(env_id: str, error: Exception, kwargs: dict[str, Any]) -> RLTrainin
         return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))
     if "keyword argument 'render_mode'" in reason:
         return CannotRender(env_id)
-    if "box2d" in reason.lower():
-        return ConfigError(f"env: '{env_id}' needs Box2D: install this package with its extra, '.[box2d]'")
+    if (needed := named_by("env.id", env_id, error)) is not None:
+        return needed
     by_kwargs = isinstance(error, ValueError) and kwargs
     if by_kwargs or isinstance(error, (gym.error.Error, TypeError, ImportError)):
         return ConfigError(f"env: '{env_id}' cannot be made: {reason}")

@@ -44,7 +44,7 @@ def describe_observations(space: gym.Space[Any]) -> ObsSpec:
     if isinstance(space, DescribedSpace):
         return space.spec
     parts = _parts(space, ())
-    if not parts:
+    if not any(part.size for part in parts):
         raise ConfigError(f"env: there is nothing to see in observations of {space}")
     if len(parts) > 1 or parts[0].path:
         return packed_spec(parts)
@@ -69,9 +69,20 @@ def _parts(space: gym.Space[Any], path: Path) -> list[ObsPart]:
         return [array_part(path, tuple(space.shape), np.dtype(space.dtype), high)]
     where = f"the part '{'.'.join(map(str, path))}' of observations is" if path else "observations are"
     raise ConfigError(
-        f"env: {where} of {type(space).__name__}, which no encoder takes; leave it out, or make it a Box, Discrete, "
-        "MultiDiscrete, MultiBinary, Dict or Tuple with a wrapper"
+        f"env: {where} of {type(space).__name__}, which no encoder takes; {_advice(space, path)}"
     )
+
+
+def _advice(space: gym.Space[Any], path: Path) -> str:
+    if type(space).__module__.startswith("minigrid."):
+        return (
+            "env.wrappers: ['minigrid.wrappers:ImgObsWrapper'] leaves it out, and minigrid.wrappers:FlatObsWrapper "
+            "makes numbers of it"
+        )
+    others = "make it a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple with a wrapper of your own"
+    if path and isinstance(path[0], str):
+        return f"leave it out with the wrapper FilterObservation, or {others}"
+    return others
 
 
 def _discrete(

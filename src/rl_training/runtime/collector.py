@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.data.transitions import Carry, Transitions, carry_on
+from rl_training.envs.atari_vector import AtariVector
 from rl_training.envs.masks import add_mask, checked_masks
 from rl_training.envs.spaces import describe_observations
 from rl_training.envs.subprocess import SubprocessVectorEnv
@@ -21,7 +22,7 @@ from rl_training.errors import CheckpointError, EnvError
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array, DiscreteActions
 
-_OWN = (SyncVectorEnv, SubprocessVectorEnv)  # vector environments whose members keep a journal
+_OWN = (SyncVectorEnv, SubprocessVectorEnv, AtariVector)  # vector environments whose members keep a journal
 
 Episode = tuple[float, int]
 """Return and length of a finished episode."""

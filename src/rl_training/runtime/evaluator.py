@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.protocol import Algorithm
-from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
+from rl_training.config import EnvConfig, EvaluationConfig, EvaluationEnvConfig, WrapperConfig
 from rl_training.data.transitions import Carry, carry_on
-from rl_training.envs import EnvFactory, make_vector_env
+from rl_training.envs import EnvFactory, atari, make_vector_env
 from rl_training.envs.factory import VectorEnv
 from rl_training.envs.journal import EpisodeSeeds
-from rl_training.errors import EnvError
+from rl_training.errors import ConfigError, EnvError
 from rl_training.runtime.policy import decide
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
@@ -77,13 +77,48 @@ def evaluate(
     after every step.
     """
     try:
-        return _play(algorithm, _evaluation_env(env), actions, options, episodes, factory, stop, watch)
+        return _play(
+            algorithm,
+            _bounded(adapted(env, options), factory),
+            actions,
+            options,
+            episodes,
+            factory,
+            stop,
+            watch,
+        )
     except EnvError as error:
         raise EvaluationError(str(error), details=error.details) from error
 
 
-def _evaluation_env(env: EnvConfig) -> EnvConfig:
+def adapted(env: EnvConfig, options: EvaluationConfig) -> EnvConfig:
+    """Return the config of the training environments with what is different in evaluation."""
+    wrappers = env.wrappers if options.env.wrappers is None else options.env.wrappers
+    return env.model_copy(update={"kwargs": {**env.kwargs, **options.env.kwargs}, "wrappers": wrappers})
+
+
+def check_spaces(
+    envs: VectorEnv, env: EnvConfig, options: EvaluationConfig, factory: EnvFactory | None = None
+) -> None:
+    """Refuse environments of evaluation whose spaces are not those of the training environments ``envs``."""
+    if options.env == EvaluationEnvConfig():
+        return
+    root = seed_sequence(options.seed, "evaluation")
+    played = make_vector_env(_bounded(adapted(env, options), factory), [EpisodeSeeds(root)], factory)
+    try:
+        for name in ("single_observation_space", "single_action_space"):
+            ours, theirs = getattr(played, name), getattr(envs, name)
+            if ours != theirs:
+                what = name.removeprefix("single_").replace("_", " ")
+                raise ConfigError(f"evaluation.env: its {what} is {ours}, that of training {theirs}")
+    finally:
+        played.close()
+
+
+def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
     """Return the config of evaluation environments: isolated like those of training, and bounded."""
+    if factory is None and atari.serves(env):
+        return atari.bounded(env, MAX_EPISODE_STEPS)
     limit = WrapperConfig(id="TimeLimit", kwargs={"max_episode_steps": MAX_EPISODE_STEPS})
     # A native vector environment could not be given the seeds of single episodes.
     kind = "sync" if env.vectorization == "native" else env.vectorization

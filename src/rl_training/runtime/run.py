@@ -18,6 +18,7 @@ from rl_training.observations import ObsSpec
 from rl_training.runtime.allocation import keep_freed_memory
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.evaluator import check_spaces
 from rl_training.runtime.metrics import Metrics
 from rl_training.runtime.policy import Policy, spaces_to_plain
 from rl_training.runtime.streams import Streams, seed_sequence
@@ -47,6 +48,7 @@ class Run:
         envs = make_vector_env(config.env, seeds, env)
         try:
             obs, actions = describe_spaces(envs.single_observation_space, envs.single_action_space)
+            check_spaces(envs, config.env, config.evaluation, env)
             self.policy = build_policy(config, spec, obs, actions, self.streams, network)
             context = build_context(config, obs, actions, self.streams, network)
             self.experience: Experience[Any] = spec.build_experience(context)

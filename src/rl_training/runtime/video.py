@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.protocol import Algorithm
-from rl_training.config import EnvConfig, EvaluationConfig, WrapperConfig
-from rl_training.envs import EnvFactory, rendering
+from rl_training.config import EnvConfig, EvaluationConfig, EvaluationEnvConfig, WrapperConfig
+from rl_training.envs import EnvFactory, atari, rendering
 from rl_training.envs.factory import VectorEnv
 from rl_training.errors import ConfigError
-from rl_training.runtime.evaluator import Evaluation, evaluate
+from rl_training.runtime.evaluator import Evaluation, adapted, evaluate
 from rl_training.runtime.mp4 import Mp4Writer, check_target, frame_rate
 from rl_training.spaces import ActionSpec, Array
 
@@ -34,9 +34,8 @@ def record(
     check_target(path)
     if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
         raise ConfigError(f"episodes: expected a whole number of at least 1, got {episodes!r}")
-    drawn = rendering(env, factory)
-    filmed = drawn.model_copy(update={"wrappers": (*drawn.wrappers, FILM)})
-    alone = options.model_copy(update={"num_envs": 1})
+    filmed = _filmed(adapted(env, options), factory)
+    alone = options.model_copy(update={"num_envs": 1, "env": EvaluationEnvConfig()})
     waiting: list[Array] = []
     with Mp4Writer(path) as video:
 
@@ -47,3 +46,11 @@ def record(
                 video.add(waiting.pop(0), frame_rate(envs.metadata.get("render_fps")))
 
         return evaluate(algorithm, filmed, actions, alone, episodes, factory, watch=watch)
+
+
+def _filmed(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
+    """Return the config of environments that hand over pictures of everything that happens."""
+    if factory is None and atari.serves(env):
+        return env  # has pictures anyway: the frames that the agent sees
+    drawn = rendering(env, factory)
+    return drawn.model_copy(update={"wrappers": (*drawn.wrappers, FILM)})

@@ -1,0 +1,99 @@
+"""Observations that cannot be learned from: one line each, which names the part, before or while it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import command
+
+SMALL = (
+    "total_timesteps=60",
+    "algo_kwargs.learning_starts=20",
+    "algo_kwargs.buffer_size=50",
+    "algo_kwargs.batch_size=4",
+    "network.hidden_sizes=[8]",
+    "evaluation.frequency=0",
+    "evaluation.final_episodes=0",
+)
+
+
+def trained(tmp_path: Path, env: str, kind: str, *words: str) -> tuple[int, str]:
+    """Return the exit code and the last line of a training that goes wrong."""
+    run = tmp_path / "run"
+    named = (f"env.id=helpers.bad_observations:{env}", f"env.kwargs.kind={kind}")
+    code, out, err = command("train", "--config", "dqn/cartpole", "--run-dir", run, *named, *SMALL, *words)
+    last = err.strip().splitlines()[-1]
+    assert "Traceback" not in err + out
+    assert last.startswith("error: ")
+    assert run.exists() == (code != 2), "what is wrong from the beginning leaves no run behind"
+    return code, last.removeprefix("error: ")
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            "float_image",
+            "env: observations of shape (12, 12, 3): an image is made of uint8, from 0 to 255, not of float32",
+        ),
+        (
+            "int_image",
+            "env: observations of shape (12, 12, 3): an image is made of uint8, from 0 to 255, not of int64",
+        ),
+        (
+            "five_dimensions",
+            "env: observations of shape (2, 2, 12, 12, 3): images have three dimensions, or four",
+        ),
+        ("small_image", "env: observations of shape (4, 12, 3): too small for an image"),
+        ("text", "env: observations are of Text, which no encoder takes; make it a Box"),
+        ("sequence", "env: observations are of Sequence, which no encoder takes; make it a Box"),
+        ("odd", "env: observations are of Odd, which no encoder takes"),
+        ("none", "env.id: 'helpers.bad_observations:Bad' has no observation_space"),
+        ("nothing", "env: there is nothing to see in observations of Dict()"),
+        ("empty", "env: there is nothing to see in observations of Box("),
+        (
+            "dict_with_text",
+            "env: the part 'goal.words' of observations is of Text, which no encoder takes; leave it out",
+        ),
+        (
+            "dict_with_float_image",
+            "env: observation 'camera' of shape (12, 12, 3): an image is made of uint8",
+        ),
+        ("dict_with_small_image", "env: observation 'camera' of shape (12, 4, 3): too small for an image"),
+        (
+            "tuple_with_odd",
+            "env: the part '1' of observations is of Odd, which no encoder takes; make it a Box",
+        ),
+        ("many_values", "env: observations: 1000000000 discrete values are too many for one-hot inputs"),
+    ],
+)
+def test_what_cannot_be_encoded_is_named_before_training(
+    tmp_path: Path, kind: str, message: str, vectorization: str
+) -> None:
+    code, line = trained(tmp_path, "Bad", kind, f"env.vectorization={vectorization}")
+    assert code == 2
+    assert line.startswith(message)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("image", "observation shape: expected (12, 12, 3), got (12, 10, 3)"),
+        ("image_dtype", "observation dtype: expected uint8, got float32"),
+        ("part", "observation 'camera' shape: expected (12, 12, 3), got (11, 12, 3)"),
+        ("part_missing", "observation: part 'gear' is missing"),
+        ("part_outside", "observation 'gear': 3 is outside of its space"),
+        ("number", "observation: expected whole numbers of shape (1,), got float64 ()"),
+    ],
+)
+def test_what_turns_into_something_else_is_named_at_that_step(
+    tmp_path: Path, kind: str, message: str, vectorization: str
+) -> None:
+    code, line = trained(tmp_path, "Changing", kind, f"env.vectorization={vectorization}")
+    assert code == 3
+    assert line.startswith(f"env 0: {message} (episode seed ")
+    assert line.endswith(", step 10)")
