@@ -66,7 +66,8 @@ class Table:
             if np.abs(better - value).max() < 1e-12:
                 break
             value = better
-        return (self.rewards + gamma * self.chances @ value).argmax(1)
+        policy: Array = (self.rewards + gamma * self.chances @ value).argmax(1)
+        return policy
 
 
 def main(runs: list[str]) -> None:
@@ -75,11 +76,14 @@ def main(runs: list[str]) -> None:
     best = {env_id: table.best() for env_id, table in tables.items()}
     if not runs:
         for env_id, table in tables.items():
-            print(f"{env_id}: best within {table.limit} steps {best[env_id]:.4f}; the best policy for a discount of")
+            print(
+                f"{env_id}: best within {table.limit} steps {best[env_id]:.4f}; the best policy for a discount of"
+            )
             for gamma in (0.95, 0.99, 0.995, 0.999):
                 print(f"    {gamma}: {table.of(table.greedy(gamma)):.4f}")
     for run in runs:
         agent = rl_training.load(run)
+        assert agent.config is not None
         env_id = agent.config.env.id
         table = tables[env_id]
         policy, _ = agent.predict(np.arange(len(table.first)))
