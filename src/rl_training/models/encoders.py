@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
 from rl_training.errors import ConfigError
-from rl_training.models.features import Features, Obs, split
-from rl_training.observations import ObsPart, ObsSpec, require_images
+from rl_training.models.features import Features, Obs, split_all
+from rl_training.observations import ObsPart, ObsSpec, Path, require_images
 
 Cnn = Literal["auto", "nature", "small", "impala"]
 NATURE_FROM = 36
@@ -53,12 +54,15 @@ class ImageEncoder(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return vectors [B, size] of observations [B, *obs]."""
-        pieces = [
-            encoder(split(self.spec, obs, part))
-            for part, encoder in zip(self._images, self.images, strict=True)
+        return self.encode(split_all(self.spec, obs))
+
+    def encode(self, parts: Mapping[Path, torch.Tensor]) -> torch.Tensor:
+        """Return the vectors of parts [B, *shape] that are apart already, as an exported network is given them."""
+        pieces: list[torch.Tensor] = [
+            encoder(parts[part.path]) for part, encoder in zip(self._images, self.images, strict=True)
         ]
         if self.features is not None:
-            pieces.append(self.features(obs))
+            pieces.append(self.features.encode(parts))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
 

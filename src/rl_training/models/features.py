@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rl_training.models.normalizer import RunningNormalizer
-from rl_training.observations import ObsPart, ObsSpec
+from rl_training.observations import ObsPart, ObsSpec, Path
 from rl_training.spaces import Array
 
 Obs = ObsSpec | tuple[int, ...]
@@ -24,6 +24,11 @@ def split(spec: ObsSpec, obs: torch.Tensor, part: ObsPart) -> torch.Tensor:
     raw = obs[:, part.offset : part.offset + part.nbytes].contiguous()
     dtype = torch.from_numpy(np.empty(0, part.dtype)).dtype
     return raw.view(dtype).reshape(len(obs), *part.shape)
+
+
+def split_all(spec: ObsSpec, obs: torch.Tensor) -> dict[Path, torch.Tensor]:
+    """Return all parts [B, *shape] of observations [B, *shape of the spec], by the paths that lead to them."""
+    return {part.path: split(spec, obs, part) for part in spec.parts}
 
 
 class VectorParts:
@@ -70,8 +75,8 @@ class Features(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the vectors."""
         if not self.plain:
-            pieces = self._vectors(obs) + [self._numbers(obs, part) for part in self.others]
-            return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
+            assert self.spec is not None
+            return self.encode(split_all(self.spec, obs))
         if self.normalizer is not None:
             obs = self.normalizer(obs)
         elif obs.dtype == torch.uint8:
@@ -80,19 +85,22 @@ class Features(nn.Module):
             obs = obs.flatten(1) if obs.ndim > 1 else obs[:, None]
         return obs if obs.dtype == torch.float32 else obs.float()
 
-    def _vectors(self, obs: torch.Tensor) -> list[torch.Tensor]:
-        assert self.spec is not None
+    def encode(self, parts: Mapping[Path, torch.Tensor]) -> torch.Tensor:
+        """Return the vectors of parts [B, *shape] that are apart already, as an exported network is given them."""
+        pieces = self._vectors(parts) + [self._numbers(parts[part.path], part) for part in self.others]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
+
+    def _vectors(self, parts: Mapping[Path, torch.Tensor]) -> list[torch.Tensor]:
         if not self.vectors:
             return []
-        raw = [split(self.spec, obs, part).reshape(len(obs), -1) for part in self.vectors]
+        raw = [parts[part.path].flatten(1) for part in self.vectors]
         if self.normalizer is not None:
             return [self.normalizer(torch.cat([piece.double() for piece in raw], 1))]
         return [piece.float() / 255.0 if piece.dtype == torch.uint8 else piece.float() for piece in raw]
 
-    def _numbers(self, obs: torch.Tensor, part: ObsPart) -> torch.Tensor:
-        assert self.spec is not None
-        numbers = split(self.spec, obs, part).reshape(len(obs), -1)
+    def _numbers(self, numbers: torch.Tensor, part: ObsPart) -> torch.Tensor:
+        numbers = numbers.flatten(1)
         if part.kind == "binary":
             return numbers.float()
-        places = numbers + torch.from_numpy(self._begins[part.path]).to(obs.device)
-        return torch.zeros(len(obs), part.size, device=obs.device).scatter_(1, places, 1.0)
+        places = numbers + torch.from_numpy(self._begins[part.path]).to(numbers.device)
+        return torch.zeros(len(numbers), part.size, device=numbers.device).scatter_(1, places, 1.0)
