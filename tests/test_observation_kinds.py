@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,8 +17,11 @@ from helpers.observation_envs import SPACES, Shown, drawn
 from rl_training.envs.spaces import describe_observations
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
+from rl_training.runtime.checkpoint import newest_checkpoint, save_checkpoint, tree_digest
 from rl_training.runtime.loop import train
+from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
+from rl_training.runtime.workflows import load_policy
 
 STACKED = {"id": "FrameStackObservation", "kwargs": {"stack_size": 3}}
 CASES = {
@@ -51,37 +57,46 @@ def takes(algo: str, kind: str) -> bool:
     return set(seen.kinds()) <= spec.obs_kinds
 
 
+def same_actions(kind: str, *policies: Policy) -> None:
+    """Act on a few observations by each policy, one by one and at once."""
+    shown, wrappers = CASES[kind]
+    rng = np.random.default_rng(0)
+    raw = [drawn(SPACES[shown], rng, place) for place in (1, 4, 8)]
+    if wrappers:
+        raw = [np.stack([one] * 3) for one in raw]
+    for obs in raw:
+        actions = [policy.predict(obs)[0] for policy in policies]
+        assert all(np.array_equal(actions[0], action) for action in actions)
+        batch, single = policies[0].obs.from_user(obs)
+        assert single
+        assert batch.shape == (1, *policies[0].obs.shape)
+
+
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_taken_throughout_or_refused_by_name(algo: str, kind: str) -> None:
+def test_taken_throughout_or_refused_by_name(algo: str, kind: str, tmp_path: Path) -> None:
     if not takes(algo, kind):
         with pytest.raises(ConfigError, match=f"^env: .*{algo}"):
             run_of(algo, kind)
         return
     run = run_of(algo, kind)
     before = copy.deepcopy(run.algorithm.state_dict()["model"])
-    for _ in train(run):
-        pass
-    after = run.algorithm.state_dict()["model"]["online" if "online" in before else next(iter(before))]
-    network = before["online" if "online" in before else next(iter(before))]
-    convolutions = [name for name in network if ".convs." in name and name.endswith("weight")]
-    assert all(not np.array_equal(network[name], after[name]) for name in convolutions)
-    assert any(not np.array_equal(network[name], after[name]) for name in network)
+    deque(itertools.islice(train(run), 60), maxlen=0)
+    name = "online" if "online" in before else next(iter(before))
+    network, after = before[name], run.algorithm.state_dict()["model"][name]
+    convolutions = [key for key in network if ".convs." in key and key.endswith("weight")]
+    assert all(not np.array_equal(network[key], after[key]) for key in convolutions)
+    assert any(not np.array_equal(network[key], after[key]) for key in network)
 
-    # A checkpoint holds everything: a fresh run takes it over and acts alike, on one observation and on several.
+    # A checkpoint holds everything: what is loaded acts alike, with an environment or without, and goes on alike.
+    saved = save_checkpoint(tmp_path, run.clock.steps, run.state_dict(), {})
+    checkpoint, _ = newest_checkpoint(saved.parent)
     again = run_of(algo, kind)
-    again.load_state_dict(copy.deepcopy(run.state_dict()))
-    space = run.policy.obs
-    rng = np.random.default_rng(0)
-    raw = [drawn(SPACES[CASES[kind][0]], rng, place) for place in (1, 4, 8)]
-    if CASES[kind][1]:
-        raw = [np.stack([one] * 3) for one in raw]
-    for obs in raw:
-        action, _ = run.policy.predict(obs)
-        same, _ = again.policy.predict(obs)
-        np.testing.assert_array_equal(action, same)
-    batch, single = space.from_user(raw[0])
-    assert single
-    assert batch.shape == (1, *space.shape)
-    run.close()
-    again.close()
+    assert again.load_state_dict(checkpoint.tree) == "replayed"
+    same_actions(kind, run.policy, again.policy, load_policy(checkpoint)[0])
+    ends = []
+    for each in (run, again):
+        assert sum(1 for _ in train(each)) == 20
+        ends.append(tree_digest({**each.state_dict(), "time": {}}))
+        each.close()
+    assert ends[0] == ends[1]
