@@ -75,7 +75,7 @@ def run(folder: Path, block: Block) -> str:
                     raise
 
     child = Child(folder, work)
-    assert child.wait() == 0, child.err
+    assert child.wait(180) == 0, child.err
     return child.out + child.err
 
 
