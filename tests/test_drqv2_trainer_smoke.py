@@ -100,6 +100,10 @@ def test_settings_of_the_paper_are_the_defaults() -> None:
         ),
         ({"algo_kwargs.buffer_size": 10**9}, r"frames need .* the largest that fits is \d+"),
         ({"algo_kwargs.buffer_size": 16, "env.num_envs": 4}, "stacks of 2 frames; the least is 20"),
+        (
+            {"network.cnn": "impala"},
+            "^network.cnn: impala is not for DrQ-v2, which has an encoder of its own",
+        ),
         ({"algo_kwargs.policy_freq": 2}, "did you mean 'policy_delay'"),
         ({"algo_kwargs.stddev_clip": 0.3}, "std_clip"),
         ({"algo_kwargs.double": True}, "algo_kwargs.double: unknown key"),

@@ -17,6 +17,7 @@ from torch import nn
 import rl_training
 from rl_training import DQN, Callback
 from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.experiment import registry
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.session import Interrupted, Session
 
@@ -153,6 +154,16 @@ def test_an_own_network(tmp_path: Path) -> None:
     agent.learn(200, progress_bar=False)
     obs = np.random.default_rng(0).normal(size=(16, 4))
     assert np.array_equal(DQN.load(tmp_path / "run").predict(obs)[0], agent.predict(obs)[0])
+
+
+@pytest.mark.parametrize("algo", ["dqn", "drqn"])
+def test_convolutions_are_not_chosen_for_a_custom_network(tmp_path: Path, algo: str) -> None:
+    settings = {"network.cnn": "impala", "network.hidden_sizes": [2], "total_timesteps": 2_000}
+    config = rl_training.load_config(f"{algo}/cartpole", settings)
+    with pytest.raises(
+        ConfigError, match=r"^network\.cnn: impala has no effect on a custom network; leave it"
+    ):
+        registry.train(config, run_dir=tmp_path / "run", network=Tiny, console=False)
 
 
 def test_an_own_callback_sees_every_step_logs_and_stops(tmp_path: Path) -> None:

@@ -33,21 +33,27 @@ SHOWN = {
         "drawn ten times for a pole that is upright: [",
     ],
     "trpo": ["step   1024: KL divergence 0.00", "2 updates, of which the line search refused "],
+    "dqn_minatar": ["|##########|", "values: stay ", "action: "],
 }
 
 
 PENDULUM = {"ddpg", "td3", "sac", "tqc", "crossq", "drqv2"}
 
 
-def environment(algo: str) -> str:
-    return "pendulum" if algo in PENDULUM else "cartpole"
+def script_of(algo: str) -> str:
+    if algo == "dqn_minatar":
+        return "dqn_minatar_reference.py"
+    return f"{algo}_{'pendulum' if algo in PENDULUM else 'cartpole'}_reference.py"
 
 
 @pytest.mark.parametrize("algo", SHOWN)
 def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> None:
+    if algo == "dqn_minatar":
+        pytest.importorskip("minatar")
+
     def run() -> None:
         os.chdir(tmp_path)
-        script = str(EXAMPLES / f"{algo}_{environment(algo)}_reference.py")
+        script = str(EXAMPLES / script_of(algo))
         sys.argv = [script, "--total-timesteps", "1304", "--episodes", "3", "--run-dir", "run"]
         runpy.run_path(script, run_name="__main__")
 
@@ -61,4 +67,4 @@ def test_reference_script_trains_saves_and_shows(tmp_path: Path, algo: str) -> N
 def test_every_script_is_run_by_some_test() -> None:
     scripts = {path.name for path in EXAMPLES.glob("*_reference.py")}
     apart = {"dqn", "prioritized_dqn", "qr_dqn", "drqn", "drqv2"}
-    assert scripts == {f"{algo}_{environment(algo)}_reference.py" for algo in (*SHOWN, *apart)}
+    assert scripts == {script_of(algo) for algo in (*SHOWN, *apart)}

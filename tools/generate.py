@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from rl_training.algorithms.catalogue import PACKAGED, packaged
-from rl_training.algorithms.spec import AlgorithmSpec
+from rl_training.algorithms.spec import EVERY_OBS, OBS_KINDS, AlgorithmSpec
 from rl_training.experiment.configs import packaged_configs
 
 ROOT = Path(__file__).parent.parent
@@ -22,13 +22,18 @@ BEGIN, END = "<!-- made by `make generated` -->\n", "<!-- end -->\n"
 
 def table(specs: list[AlgorithmSpec]) -> str:
     """Return the README's table of algorithms."""
-    lines = ["| `algo` | class | what | actions | configs |", "|---|---|---|---|---|"]
+    lines = ["| `algo` | class | what | observations | actions | configs |", "|---|---|---|---|---|---|"]
     for spec in specs:
         configs = ", ".join(f"`{name}`" for name in packaged_configs() if name.startswith(f"{spec.name}/"))
         authors = spec.paper.partition(",")[0]
         what = f"{spec.summary[0].upper()}{spec.summary[1:]} ([{authors}]({spec.url}))"
         actions = ", ".join(sorted(spec.action_kinds))
-        lines.append(f"| `{spec.name}` | `{spec.class_name}` | {what} | {actions} | {configs} |")
+        seen = (
+            "any"
+            if spec.obs_kinds == EVERY_OBS
+            else ", ".join(OBS_KINDS[kind] for kind in sorted(spec.obs_kinds))
+        )
+        lines.append(f"| `{spec.name}` | `{spec.class_name}` | {what} | {seen} | {actions} | {configs} |")
     return "\n".join([*lines, ""])
 
 

@@ -47,6 +47,8 @@ def own_network(
     from torch import nn
 
     assert context.network is not None
+    if (cnn := context.config.network.cnn) != "auto":
+        raise ConfigError(f"network.cnn: {cnn} has no effect on a custom network; leave it at auto")
     inputs = [torch.from_numpy(np.zeros((2, *context.obs.shape), context.obs.dtype))]
     if fractions is not None:
         inputs.append(torch.full((2, fractions), 0.5))

@@ -127,7 +127,8 @@ class NetworkConfig(Model):
     layer_norm: bool = False
     """Normalise the sums of each layer of ``hidden_sizes`` before they are activated (Ba et al. 2016)."""
     factory: str | None = None
-    """An own network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``."""
+    """A custom network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``; of ``Dict`` and
+    ``Tuple`` observations with an ``ObsSpec`` instead of a shape."""
 
 
 class EvaluationEnvConfig(Model):

@@ -57,7 +57,7 @@ class DelayedOptions(ReplayOptions, OptimizerOptions):
 
 
 class ActorCriticConfig(PriorityOptions, DelayedOptions):
-    """Hyper-parameters that the actor-critics for vectors share."""
+    """Hyper-parameters that the actor-critics of any observations share."""
 
     aliases: ClassVar[dict[str, str]] = {
         "actor_lr": "actor_learning_rate",

@@ -70,6 +70,8 @@ def build_learner(context: BuildContext) -> DrQv2:
     refuse_network_options(
         context, "not for DrQ-v2, which normalises what comes out of its encoder anyway", "layer_norm"
     )
+    if shape.cnn != "auto":
+        raise ConfigError(f"network.cnn: {shape.cnn} is not for DrQ-v2, which has an encoder of its own")
     if not shape.hidden_sizes:
         raise ConfigError("network.hidden_sizes: DrQ-v2 needs at least one hidden layer")
     height, width = context.obs.shape[-2:]
