@@ -39,7 +39,7 @@ bench: $(VENV)/installed-bench $(PEERS)/installed
 	$(BIN)/python benchmarks/drqv2_speed.py
 	$(MAKE) bench-peers
 
-bench-peers: $(VENV)/installed $(PEERS)/installed
+bench-peers: $(VENV)/installed-atari $(PEERS)/installed
 	$(BIN)/python benchmarks/peers/run.py --peers $(PEERS)/bin/python
 
 clean:
@@ -57,6 +57,10 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $
 $(VENV)/installed-dev: $(VENV)/installed tests/example_package/pyproject.toml
 	$(PIP) --editable ".[dev]"
 	$(PIP) --editable tests/example_package
+	@touch $@
+
+$(VENV)/installed-atari: $(VENV)/installed
+	$(PIP) --editable ".[atari]"
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed

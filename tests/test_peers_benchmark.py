@@ -56,6 +56,7 @@ def test_workers_keep_their_bytecode_and_have_one_thread(monkeypatch: pytest.Mon
     environment = worker.environment()
     assert "PYTHONDONTWRITEBYTECODE" not in environment
     assert (environment["OMP_NUM_THREADS"], environment["SOMETHING_ELSE"]) == ("1", "kept")
+    assert environment["OPENCV_FOR_THREADS_NUM"] == "1"
 
 
 def test_an_interpreter_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -152,11 +153,12 @@ def peers_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("peers_path")
 @pytest.mark.parametrize("name", ["A", "B", "qr", "per"])
 def test_our_config_has_every_number_of_the_job(name: str) -> None:
+    import job_kinds
     import jobs
     from workers.our_configs import experiment
 
     job = jobs.CONTESTS[name].job
-    assert isinstance(job, jobs.Job)
+    assert isinstance(job, job_kinds.Job)
     config = load_config(experiment(job, 5_000, 3))
     options = config.algo_kwargs
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
@@ -192,12 +194,13 @@ ACTOR_CRITIC = ("sac", "sac-threads", "td3", "ddpg", "crossq", "discrete-sac")
 @pytest.mark.usefixtures("peers_path")
 @pytest.mark.parametrize("name", ACTOR_CRITIC)
 def test_our_config_has_every_number_of_the_actor_critic_s_job(name: str) -> None:
+    import job_kinds
     import jobs
     from workers.our_configs import experiment
 
     job = jobs.CONTESTS[name].job
-    assert isinstance(job, jobs.ActorCriticJob)
-    assert jobs.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
+    assert isinstance(job, job_kinds.ActorCriticJob)
+    assert job_kinds.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
     config = load_config(experiment(job, 5_000, 3))
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
     assert (config.seed, config.total_timesteps, config.threads) == (3, 5_000, job.threads)
@@ -229,11 +232,12 @@ ON_POLICY = {
 @pytest.mark.usefixtures("peers_path")
 @pytest.mark.parametrize("name", ON_POLICY)
 def test_our_config_has_every_number_of_the_on_policy_job(name: str) -> None:
+    import job_kinds
     import jobs
     from workers.our_configs import experiment
 
     job = jobs.CONTESTS[name].job
-    assert isinstance(job, jobs.OnPolicyJob)
+    assert isinstance(job, job_kinds.OnPolicyJob)
     config = load_config(experiment(job, 8_192, 3))
     options, network = config.algo_kwargs, config.network
     assert (config.algo, config.env.id, config.env.num_envs) == (job.algo, job.env, job.num_envs)
@@ -268,19 +272,22 @@ def test_our_config_has_every_number_of_the_on_policy_job(name: str) -> None:
 
 @pytest.mark.usefixtures("peers_path")
 def test_turns_of_on_policy_jobs_are_whole_rollouts() -> None:
+    import job_kinds
     import jobs
 
     contests = {
-        name: contest for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.OnPolicyJob)
+        name: contest
+        for name, contest in jobs.CONTESTS.items()
+        if isinstance(contest.job, job_kinds.OnPolicyJob)
     }
     assert contests.keys() == ON_POLICY.keys()
     for name, contest in contests.items():
         job = contest.job
-        assert isinstance(job, jobs.OnPolicyJob)
+        assert isinstance(job, job_kinds.OnPolicyJob)
         assert job.updates_per_rollout == ON_POLICY[name]
         assert (contest.turn % job.rollout, contest.warm_up % job.rollout) == (0, 0)
-        assert jobs.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
-    assert jobs.read_job(dataclasses.asdict(jobs.PER)) == jobs.PER
+        assert job_kinds.read_job(json.loads(json.dumps(dataclasses.asdict(job)))) == job
+    assert job_kinds.read_job(dataclasses.asdict(jobs.PER)) == jobs.PER
     rollout = jobs.PPO_NATIVE.rollout
     assert (jobs.PPO_SCALING_TURN % rollout, jobs.PPO_SCALING_WARM_UP % rollout) == (0, 0)
     assert all(rollout % envs == 0 for envs in jobs.SCALING_ENVS)
@@ -359,6 +366,211 @@ def test_a_side_that_updates_less_is_a_failure(tmp_path: Path) -> None:
         _check_updates(context, "A, ours", jobs.A, Times([1.0], [1.0], 1_000, updates))
         assert len(context.report.failures) == failures
     assert "0.0970 updates a step, the job has 0.1000" in context.report.failures[0]
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_a_side_that_updates_before_learning_starts_is_a_failure(tmp_path: Path) -> None:
+    import jobs
+    from context import Context
+    from report import Report
+    from turns import Times, _check_updates
+
+    context = Context(tmp_path, tmp_path, tmp_path, 1, 1, True, Report(tmp_path, 0.0))
+    for updates, failures in ((0, 0), (1, 1)):
+        times = Times([1.0], [1.0], 1_000, updates)
+        _check_updates(context, "dqn-pong-filling, ours", jobs.PONG, times, learns=False)
+        assert len(context.report.failures) == failures
+    _check_updates(context, "dqn-pong-learning, ours", jobs.PONG, Times([1.0], [1.0], 1_000, 0))
+    assert "0.0000 updates a step, the job has 0.2500" in context.report.failures[1]
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_our_config_of_pong_is_the_packaged_one() -> None:
+    import job_kinds
+    import jobs
+    from workers.our_configs import experiment
+
+    assert job_kinds.read_job(json.loads(json.dumps(dataclasses.asdict(jobs.PONG)))) == jobs.PONG
+    one_thread = {"env.kwargs.num_threads": 1, "total_timesteps": 200_000}
+    packaged, ours = load_config("dqn/pong", one_thread), load_config(experiment(jobs.PONG, 200_000, 0))
+    for part in ("algo", "env", "network", "algo_kwargs", "total_timesteps", "threads"):
+        assert getattr(packaged, part) == getattr(ours, part), part
+    assert type(job_kinds.read_job(dataclasses.asdict(jobs.A))) is job_kinds.Job
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_a_step_of_all_games_earns_whole_updates() -> None:
+    import jobs
+
+    assert jobs.PONG.updates_per_vector_step == 2
+    assert replace(jobs.PONG, num_envs=4, gradient_steps=3).updates_per_vector_step == 3
+    with pytest.raises(ValueError, match="num_envs: 6 environments with an update every 4 steps"):
+        _ = replace(jobs.PONG, num_envs=6).updates_per_vector_step
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_phases_of_pong_are_whole_steps_of_all_games_and_add_up_to_the_job() -> None:
+    import jobs
+
+    job = jobs.PHASED["dqn-pong"]
+    assert {name: steps for name, (_, steps) in job.phases.items()} == {
+        "filling": 100_000,
+        "learning": 100_000,
+    }
+    assert [contest.learns for contest, _ in job.phases.values()] == [False, True]
+    assert job.learning.job == replace(jobs.PONG, learning_starts=1_000)
+    for contest, _ in job.phases.values():
+        assert (contest.turn % jobs.PONG.num_envs, contest.warm_up % jobs.PONG.num_envs) == (0, 0)
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_the_whole_job_takes_the_time_of_both_phases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import jobs
+    import sections
+    from context import Context
+    from report import Report
+
+    speeds = {  # env steps a second
+        "dqn-pong-filling-ours": 4_000.0,
+        "dqn-pong-filling-sb3": 1_000.0,
+        "dqn-pong-learning-ours": 200.0,
+        "dqn-pong-learning-sb3": 100.0,
+    }
+    asked: dict[str, dict[str, Any]] = {}
+
+    def answer(name: str, request: dict[str, Any]) -> dict[str, Any]:
+        if "mode" in request:
+            asked[name] = request
+            return {}
+        steps = request["steps"]
+        seconds, updates = steps / speeds[name], steps / 4 if "learning" in name else 0
+        return {"seconds": seconds, "cpu": seconds, "steps": steps, "updates": updates, "peak_rss": 1}
+
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(name, answer))
+    context = Context(tmp_path, tmp_path, tmp_path, 2, 1, True, Report(tmp_path, 0.0))
+    table = sections.SECTIONS["dqn-pong"](context)
+    assert not context.report.failures
+    filling, learning = (asked[f"dqn-pong-{phase}-sb3"] for phase in ("filling", "learning"))
+    played = 2_000 + 3 * 2_000
+    assert (filling["job"]["learning_starts"], filling["total"]) == (played, 2 * played)
+    assert (learning["job"]["learning_starts"], learning["total"]) == (1_000, 2_000 + 3 * 400)
+    for request in (filling, learning):  # exploration ends with the warm-up
+        assert request["job"]["exploration_fraction"] * request["total"] == pytest.approx(2_000)
+        assert request["job"]["env"] == jobs.PONG.env
+    assert [row[:3] + row[5:6] for row in table.rows] == [
+        ["before learning starts", "rl_training", "4,000", ""],
+        ["before learning starts", "Stable-Baselines3", "1,000", "4.00"],
+        ["learning", "rl_training", "200", ""],
+        ["learning", "Stable-Baselines3", "100", "2.00"],
+    ]
+    assert table.data["seconds"] == pytest.approx({"ours": 25 + 500, "sb3": 100 + 1_000})
+    whole = "200,000 steps, 100,000 before learning starts and 100,000 learning, take"
+    assert table.notes[-2:] == [
+        f"{whole} rl_training 525 s at these speeds.",
+        f"{whole} Stable-Baselines3 1,100 s at these speeds; we are faster by 2.10.",
+    ]
+
+
+def test_ours_plays_both_phases_of_pong(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py")
+    out = tmp_path / "out"
+    words = ("--only", "dqn-pong", "--sides", "ours", "--quick", "--turns", 1)
+    done = run("--peers", sys.executable, *words, "--out", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((out / "results.json").read_text())
+    assert "ale-py" in results["versions"]["ours"]
+    phases = results["sections"]["dqn-pong"]["phases"]
+    made = {name: (phase["ours"]["steps"], phase["ours"]["updates"]) for name, phase in phases.items()}
+    assert made == {"filling": (2_000, 0), "learning": (400, 100)}
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_a_library_that_only_some_modes_need_may_be_missing() -> None:
+    from importlib.metadata import PackageNotFoundError
+
+    from protocol import versions
+
+    assert versions(("numpy",), ("no-such-library", "gymnasium")).keys() == {"numpy", "gymnasium"}
+    with pytest.raises(PackageNotFoundError):
+        versions(("no-such-library",))
+
+
+@pytest.mark.usefixtures("peers_path")
+def test_grey_images_are_stacks_of_four() -> None:
+    import images
+
+    env = images.stacked_grey()
+    obs, _ = env.reset(seed=0)
+    assert (obs.shape, obs.dtype) == ((4, 84, 84), np.uint8)
+    after = env.step(env.action_space.sample())[0]
+    np.testing.assert_array_equal(after[:3], obs[1:])
+    assert isinstance(env.action_space, gym.spaces.Discrete)
+    assert images.stacked_channels().reset(seed=0)[0].shape == (9, 84, 84)
+
+
+@pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize(("algo", "grey", "stack"), [("dqn", True, 4), ("drqv2", False, 3)])
+def test_ours_stacks_as_many_images_as_the_peer(algo: str, grey: bool, stack: int) -> None:
+    import jobs
+    from workers.our_configs import image_experiment
+
+    images = replace(jobs.DQN_IMAGES, algo=algo)
+    config = load_config(image_experiment(dataclasses.asdict(images)))
+    (wrapper,) = config.env.wrappers
+    assert (config.algo, config.env.kwargs, wrapper.kwargs) == (algo, {"grey": grey}, {"stack_size": stack})
+    options = config.algo_kwargs
+    assert (options.buffer_size, options.learning_starts, options.batch_size) == (100_000, 100_000, 32)
+    assert config.total_timesteps == 100_005
+
+
+def test_ours_stores_grey_images_once(tmp_path: Path) -> None:
+    """Five thousand stacks of four would be 135 MiB, and twice that with the next ones; as frames they are 34."""
+    sizes = []
+    for observations in (1_000, 6_000):
+        out = tmp_path / str(observations)
+        words = ("--only", "dqn-images", "--sides", "ours", "--observations", observations)
+        done = run("--peers", sys.executable, *words, "--out", out)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (found,) = json.loads((out / "results.json").read_text())["sections"]["dqn-images"]
+        assert found["replay"] == f"images [4, 84, 84], {observations:,} of as many"
+        assert (found["side"], found["steps"], found["updates"]) == (
+            "rl_training, DQN",
+            observations + 5,
+            5,
+        )
+        sizes.append(found["peak_rss"])
+    assert 25 * 2**20 < sizes[1] - sizes[0] < 60 * 2**20
+
+
+@pytest.mark.usefixtures("peers_path")
+@pytest.mark.parametrize(
+    ("part", "algo", "observations"), [("dqn-images", "dqn", 100_000), ("memory", "drqv2", 60_000)]
+)
+def test_the_peer_stores_images_twice_and_once(
+    part: str, algo: str, observations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sections
+    from context import Context
+    from report import Report
+
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def answer(side: str, request: dict[str, Any]) -> dict[str, Any]:
+        asked.append((side, request))
+        return {"peak_rss": 3 * 2**20, "imported": 2**20, "updates": 5, "steps": 1}
+
+    monkeypatch.setattr(Context, "start", lambda self, side, name: Told(side, answer))
+    context = Context(tmp_path, tmp_path, tmp_path, 1, 1, False, Report(tmp_path, 0.0))
+    table = sections.SECTIONS[part](context)
+    images = [(side, request) for side, request in asked if request["mode"] == "images"]
+    assert [(side, request.get("shared")) for side, request in images] == [
+        ("ours", None),
+        ("sb3", False),
+        ("sb3", True),
+    ]
+    assert {(request["algo"], request["observations"]) for _, request in images} == {(algo, observations)}
+    assert all(row[2:] == ["3", "1", "2", "5"] for row in table.rows)
+    assert len(table.rows) == len(asked) == (3 if part == "dqn-images" else 5)
 
 
 @pytest.mark.usefixtures("peers_path")

@@ -18,6 +18,13 @@ TITLES = {
     "tianshou": "Tianshou",
     "rlox": "rlox",
 }
+_CONTRIBUTED = ("qr", "recurrent", "trpo", "crossq")
+"""Parts whose algorithm comes from sb3-contrib."""
+
+
+def library(part: str, side: str) -> str:
+    """Return the name of the library that is a side of a part."""
+    return "sb3-contrib" if side == "sb3" and part in _CONTRIBUTED else TITLES[side]
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Context:
     sides: tuple[str, ...] = tuple(TITLES)
     jobs: int = 2
     """Runs that learn at a time."""
+    observations: int | None = None
+    """Stored by ``dqn-images``; none for its default."""
 
     def among(self, sides: Sequence[str]) -> list[str]:
         """Return those of a section's sides that take part."""

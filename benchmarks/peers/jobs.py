@@ -2,138 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-
-@dataclass(frozen=True)
-class Job:
-    """A run of the DQN family on a vector environment; every frequency counts env steps."""
-
-    algo: str = "dqn"
-    """``dqn``, ``qr_dqn`` or ``prioritized_dqn``."""
-    env: str = "CartPole-v1"
-    num_envs: int = 1
-    hidden: tuple[int, ...] = (120, 84)
-    batch_size: int = 128
-    train_freq: int = 10
-    gradient_steps: int = 1
-    learning_rate: float = 2.5e-4
-    adam_eps: float = 1e-8
-    max_grad_norm: float = 10.0
-    buffer_size: int = 10_000
-    learning_starts: int = 1_000
-    target_update_interval: int = 500
-    gamma: float = 0.99
-    exploration_fraction: float = 0.1
-    exploration_initial_eps: float = 1.0
-    exploration_final_eps: float = 0.05
-    loss: str = "huber"
-    """Of ``dqn`` and ``prioritized_dqn``: ``huber`` or ``mse``."""
-    num_quantiles: int = 51
-    alpha: float = 0.6
-    beta: float = 0.4
-
-    @property
-    def updates_per_step(self) -> float:
-        return self.gradient_steps / self.train_freq
-
-    def epsilon(self, steps: int, total: int) -> float:
-        """Return the share of random actions after ``steps`` of a run of ``total``."""
-        progress = min(steps / (self.exploration_fraction * total), 1.0)
-        return self.exploration_initial_eps + progress * (
-            self.exploration_final_eps - self.exploration_initial_eps
-        )
-
-
-@dataclass(frozen=True)
-class OnPolicyJob:
-    """A run of the PPO family on a vector environment, in rollouts of ``n_steps`` steps of each environment."""
-
-    algo: str = "ppo"
-    """``ppo``, ``recurrent_ppo`` or ``trpo``."""
-    env: str = "CartPole-v1"
-    num_envs: int = 8
-    native: bool = False
-    """Ours steps the vector environment that the id registers; the peers step single ones in turn."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Of actor and critic each, with tanh; of ``recurrent_ppo`` behind the LSTM that they share."""
-    lstm: int = 64
-    n_steps: int = 32
-    batch_size: int = 256
-    n_epochs: int = 20
-    """Passes over a rollout; of ``trpo`` those of the critic."""
-    learning_rate: float = 1e-3
-    adam_eps: float = 1e-5
-    max_grad_norm: float | None = 0.5
-    gamma: float = 0.98
-    gae_lambda: float = 0.8
-    clip_range: float = 0.2
-    ent_coef: float = 0.0
-    vf_coef: float = 0.5
-    anneal: bool = False
-    """Take learning rate and clip range linearly to 0."""
-    target_kl: float = 0.01
-    cg_max_steps: int = 15
-    cg_damping: float = 1e-3
-
-    @property
-    def rollout(self) -> int:
-        return self.n_steps * self.num_envs
-
-    @property
-    def minibatches(self) -> int:
-        return math.ceil(self.rollout / self.batch_size)
-
-    @property
-    def updates_per_rollout(self) -> int:
-        """Return the gradient steps of a rollout; the policy's own step of ``trpo`` is one more."""
-        return self.n_epochs * self.minibatches + (self.algo == "trpo")
-
-    @property
-    def updates_per_step(self) -> float:
-        return self.updates_per_rollout / self.rollout
-
-
-@dataclass(frozen=True)
-class ActorCriticJob:
-    """A run of an actor-critic with replay on a vector environment; every frequency counts env steps."""
-
-    algo: str = "sac"
-    """``ddpg``, ``td3``, ``sac``, ``crossq`` or ``discrete_sac``."""
-    env: str = "Pendulum-v1"
-    num_envs: int = 1
-    hidden: tuple[int, ...] = (256, 256)
-    """Of actor and critics each, with ReLU."""
-    batch_size: int = 256
-    train_freq: int = 1
-    gradient_steps: int = 1
-    learning_rate: float = 3e-4
-    buffer_size: int = 100_000
-    learning_starts: int = 1_000
-    gamma: float = 0.99
-    tau: float = 0.005
-    policy_delay: int = 1
-    """Of ``td3`` and ``crossq``."""
-    ent_coef: float | None = None
-    """Of ``discrete_sac``: a fixed temperature; none learns it."""
-    threads: int = 1
-    """Of ours; the peers take what they take."""
-
-    @property
-    def updates_per_step(self) -> float:
-        return self.gradient_steps / self.train_freq
-
-
-AnyJob = Job | OnPolicyJob | ActorCriticJob
-
-
-def read_job(data: Mapping[str, Any]) -> AnyJob:
-    """Return the job that ``dataclasses.asdict`` made this of."""
-    kind = OnPolicyJob if "n_steps" in data else ActorCriticJob if "tau" in data else Job
-    return kind(**{**data, "hidden": tuple(data["hidden"])})
+from job_kinds import ActorCriticJob, AnyJob, AtariJob, Job, OnPolicyJob
 
 
 @dataclass(frozen=True)
@@ -146,12 +17,16 @@ class Contest:
     turn: int
     warm_up: int = 2_000
     """Env steps before the first turn; the DQN family begins to learn after the first half."""
+    learns: bool = True
+    """Without it, all turns are before the first update; of the DQN family only."""
 
 
 @dataclass(frozen=True)
 class Images:
     """Random images in a full replay, and a few updates from it."""
 
+    algo: str = "drqv2"
+    """``drqv2``, with continuous actions and colour, or ``dqn``; the peer of the former is TD3."""
     observations: int = 60_000
     updates: int = 5
     batch_size: int = 64
@@ -258,6 +133,41 @@ CONTESTS = {
         500,
     ),
 }
+
+
+@dataclass(frozen=True)
+class Phased:
+    """A job that fills its replay with random actions before it learns; both phases are timed by themselves."""
+
+    title: str
+    steps: int
+    """Of the whole job."""
+    filling: Contest
+    learning: Contest
+
+    @property
+    def phases(self) -> dict[str, tuple[Contest, int]]:
+        """Return the contest of each phase, and the env steps that the job spends in it."""
+        before = self.filling.job
+        assert isinstance(before, Job)
+        return {
+            "filling": (self.filling, before.learning_starts),
+            "learning": (self.learning, self.steps - before.learning_starts),
+        }
+
+
+PONG = AtariJob()
+PHASED = {
+    "dqn-pong": Phased(
+        "DQN, Pong, 8 environments, batch 32, an update every 4 steps; ours native",
+        200_000,
+        Contest("before learning starts", PONG, ("ours", "sb3"), 2_000, learns=False),
+        # It would take minutes to get to the job's own first update, and a replay that is not full learns as fast.
+        Contest("learning", replace(PONG, learning_starts=1_000), ("ours", "sb3"), 400),
+    ),
+}
+
+DQN_IMAGES = Images(algo="dqn", observations=100_000, batch_size=32)
 
 SCALING_ENVS = (1, 8, 64, 256, 1_024)
 SCALING_WARM_UP, SCALING_TURN = 5_120, 10_240  # multiples of the environments and of A's train_freq

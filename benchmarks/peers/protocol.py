@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
@@ -33,10 +34,12 @@ class Channel:
 Handler = Callable[[Channel, dict[str, Any]], None]
 
 
-def serve(libraries: tuple[str, ...], handlers: Mapping[str, Handler]) -> None:
+def serve(
+    libraries: tuple[str, ...], handlers: Mapping[str, Handler], *, optional: tuple[str, ...] = ()
+) -> None:
     """Say which versions these are, and do what the first request's ``mode`` asks for."""
     channel = Channel()
-    channel.write(versions={name: version(name) for name in libraries})
+    channel.write(versions=versions(libraries, optional))
     request = channel.read()
     if request is None:
         return
@@ -44,6 +47,15 @@ def serve(libraries: tuple[str, ...], handlers: Mapping[str, Handler]) -> None:
     if mode not in handlers:
         raise SystemExit(f"mode: '{mode}' is unknown here; known are {', '.join(handlers)}")
     handlers[mode](channel, request)
+
+
+def versions(libraries: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the versions of libraries; ``optional`` ones, which only some modes need, may be missing."""
+    found = {name: version(name) for name in libraries}
+    for name in optional:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def peak_rss() -> int:

@@ -15,17 +15,20 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import job_kinds
 import jobs
 from context import TITLES, Context
 from report import Report
 from sections import SECTIONS
 
-ON_POLICY = [name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.OnPolicyJob)]
+ON_POLICY = [
+    name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, job_kinds.OnPolicyJob)
+]
 ACTOR_CRITIC = [
-    name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, jobs.ActorCriticJob)
+    name for name, contest in jobs.CONTESTS.items() if isinstance(contest.job, job_kinds.ActorCriticJob)
 ]
 GROUPS = {
-    "speed": list(jobs.CONTESTS),
+    "speed": [*jobs.CONTESTS, *jobs.PHASED],
     "on-policy": [*ON_POLICY, "ppo-scaling", "ppo-bar"],
     "actor-critic": ACTOR_CRITIC,
     "curves": [f"curves-{name}" for name in jobs.CURVES],
@@ -48,6 +51,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", choices=list(TITLES), default=list(TITLES), help="default: all")
     parser.add_argument("--turns", type=positive, help="turns of each side (default 15, quick 3)")
     parser.add_argument("--seeds", type=positive, help="seeds of each run that learns (default 3, quick 1)")
+    parser.add_argument(
+        "--observations", type=positive, help="stored by dqn-images (default 100000, quick 1000)"
+    )
     parser.add_argument("--jobs", type=positive, default=2, help="runs that learn at a time (default 2)")
     parser.add_argument("--out", type=Path, help="default: runs/peers/DATE")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see whether everything works")
@@ -87,6 +93,7 @@ def main() -> int:
         quick=args.quick,
         report=report,
         sides=tuple(args.sides),
+        observations=args.observations,
     )
     wanted = {name for word in args.only or USUAL for name in GROUPS.get(word, [word])}
     for name, section in SECTIONS.items():

@@ -12,56 +12,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import job_kinds
 import jobs
-from context import TITLES, Context
-from report import Section, mib
-from turns import Entrant, Times, ratios, take_turns
+from context import TITLES, Context, library
+from memory import dqn_images, memory
+from report import Section
+from speeds import phased, speed
+from turns import Entrant, Times, take_turns
 from worker import WorkerDied
 
 from rl_training.experiment.comparison import compare, judge
 from rl_training.statistics import iqm
-
-
-def speed(name: str) -> Callable[[Context], Section]:
-    """Return the section of one contest."""
-    contest = jobs.CONTESTS[name]
-
-    def section(context: Context) -> Section:
-        entrants = [Entrant(side, side, contest.job) for side in context.among(contest.sides)]
-        times = take_turns(context, name, entrants, turn=contest.turn, warm_up=contest.warm_up)
-        columns = (
-            "side",
-            "steps/s",
-            "updates/s",
-            "updates a step",
-            "we are faster by",
-            "80 % of the turns",
-            "by processor time",
-            "processor / wall",
-            "peak MiB",
-        )
-        table = Section(f"{name}: {contest.title}", columns)
-        compared = {side: ratios(times["ours"], times[side]) for side in times} if "ours" in times else {}
-        for side, spent in times.items():
-            versus = compared.get(side) if side != "ours" else None
-            table.rows.append(
-                [
-                    _title(name, side),
-                    f"{spent.speed:,.0f}",
-                    f"{spent.speed * spent.updates_per_step:,.0f}",
-                    f"{spent.updates_per_step:.4f}",
-                    f"{versus['wall']:.2f}" if versus else "",
-                    f"{versus['low']:.2f} to {versus['high']:.2f}" if versus else "",
-                    f"{versus['cpu']:.2f}" if versus else "",
-                    f"{sum(spent.cpu) / sum(spent.seconds):.2f}",
-                    mib(spent.peak_rss),
-                ]
-            )
-        table.notes.append(f"{context.turns} turns of {contest.turn:,} steps each.")
-        table.data = {side: {**asdict(spent), "ratios": compared.get(side)} for side, spent in times.items()}
-        return table
-
-    return section
 
 
 def scaling(context: Context) -> Section:
@@ -80,7 +41,7 @@ def ppo_scaling(context: Context) -> Section:
 
 
 def _scaling(
-    context: Context, name: str, title: str, each: Mapping[int, jobs.AnyJob], turn: int, warm_up: int
+    context: Context, name: str, title: str, each: Mapping[int, job_kinds.AnyJob], turn: int, warm_up: int
 ) -> Section:
     entrants = [Entrant(f"{n}", "ours", job) for n, job in each.items()]
     times = take_turns(context, name, entrants, turn=turn, warm_up=warm_up)
@@ -163,39 +124,6 @@ def _bar_cell(run: dict[str, Any]) -> str:
     return f"not in {run['steps']:,} steps and {run['seconds']:.0f} s; best {run['best']:.0f}"
 
 
-def memory(context: Context) -> Section:
-    """Most memory of a whole process, of a run that fills (a tenth of) its replay, to its very end."""
-    steps = 5_000 if context.quick else jobs.REPLAY_STEPS
-    vectors = replace(jobs.REPLAY, learning_starts=steps - 1_000)
-    images = jobs.Images(observations=1_000) if context.quick else jobs.Images()
-    fill = {"mode": "memory", "job": asdict(vectors), "total": steps}
-    show = {"mode": "images", **asdict(images)}
-    first = f"CartPole-v1, {steps:,} of {vectors.buffer_size:,} transitions"
-    second = f"images [9, 84, 84], {images.observations:,} of as many"
-    cases: list[tuple[str, str, str, dict[str, Any]]] = [
-        (first, "ours", "rl_training, DQN", fill),
-        (first, "sb3", "Stable-Baselines3, DQN", fill),
-        (second, "ours", "rl_training, DrQ-v2", show),
-        (second, "sb3", "Stable-Baselines3, TD3", {**show, "shared": False}),
-        (second, "sb3", "Stable-Baselines3, TD3, optimize_memory_usage", {**show, "shared": True}),
-    ]
-    table = Section("Memory", ("replay", "side", "peak MiB", "of which imports", "updates"))
-    table.data = []
-    for replay, side, title, request in cases:
-        if side not in context.sides:
-            continue
-        try:
-            with context.start(side, f"memory-{request['mode']}-{side}") as worker:
-                answer = worker.ask(**request)
-        except WorkerDied as error:
-            context.report.fail(f"memory, {title}", str(error))
-            continue
-        cells = [replay, title, mib(answer["peak_rss"]), mib(answer["imported"]), str(answer["updates"])]
-        table.rows.append(cells)
-        table.data.append({"replay": replay, "side": title, **answer})
-    return table
-
-
 def curves(name: str) -> Callable[[Context], Section]:
     """Return the section of the learning curves of one job, several processes at a time."""
     task = {**jobs.CURVES, **jobs.LONG_CURVES}[name]
@@ -239,7 +167,7 @@ def curves(name: str) -> Callable[[Context], Section]:
             finals = [r["final"] for r in each]
             table.rows.append(
                 [
-                    _title(name, side),
+                    library(name, side),
                     ", ".join(f"{score:.1f}" for score in finals),
                     f"{iqm(finals):.1f}" if finals else "",
                     ", ".join(f"{r['mean']:.1f}" for r in each),
@@ -249,11 +177,11 @@ def curves(name: str) -> Callable[[Context], Section]:
         table.notes.append(
             f"Evaluated every {every:,} steps; {context.jobs} at a time, evaluations included."
         )
-        ran = {_title(name, side): folders[side] for side in sides if found[side]}
+        ran = {library(name, side): folders[side] for side in sides if found[side]}
         if len(ran) > 1:
             compare(ran).plot(context.out / "curves" / f"{name}.png")
         for measure, key in (("Final scores", "final"), ("Means of the curves", "mean")):
-            scores = {_title(name, side): [r[key] for r in each] for side, each in found.items() if each}
+            scores = {library(name, side): [r[key] for r in each] for side, each in found.items() if each}
             table.notes += [f"{measure}: {line}" for line in _against_us(scores)]
         table.data = [
             {"side": side, "seed": seed, **result}
@@ -278,10 +206,6 @@ def _against_us(scores: dict[str, list[float]]) -> list[str]:
     ]
 
 
-def _title(job: str, side: str) -> str:
-    return "sb3-contrib" if side == "sb3" and job in ("qr", "recurrent", "trpo", "crossq") else TITLES[side]
-
-
 def _read_run(folder: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     means: dict[int, float] = {}
@@ -300,9 +224,11 @@ def _read_run(folder: Path) -> dict[str, Any]:
 
 SECTIONS: dict[str, Callable[[Context], Section]] = {
     **{name: speed(name) for name in jobs.CONTESTS},
+    **{name: phased(name) for name in jobs.PHASED},
     "scaling": scaling,
     "ppo-scaling": ppo_scaling,
     **{name: time_to_bar(name) for name in jobs.RACES},
     "memory": memory,
+    "dqn-images": dqn_images,
     **{f"curves-{name}": curves(name) for name in (*jobs.CURVES, *jobs.LONG_CURVES)},
 }

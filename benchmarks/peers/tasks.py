@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 import jobs
 import numpy as np
-from jobs import AnyJob, read_job
+from job_kinds import AnyJob, read_job
 from numpy.typing import NDArray
 from protocol import Channel, Handler, peak_rss
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from context import Context
-from jobs import AnyJob, Job, OnPolicyJob
+from job_kinds import AnyJob, Job, OnPolicyJob
 from worker import Worker, WorkerDied
 
 TOLERANCE = 0.02
@@ -54,17 +54,24 @@ class Entrant:
 
 
 def take_turns(
-    context: Context, where: str, entrants: list[Entrant], *, turn: int, warm_up: int
+    context: Context, where: str, entrants: list[Entrant], *, turn: int, warm_up: int, learns: bool = True
 ) -> dict[str, Times]:
-    """Return what the turns took of those that got through all of them; the others are reported as failures."""
-    total = warm_up + (context.turns + 1) * turn
+    """Return what the turns took of those that got through all of them; the others are reported as failures.
+
+    Without ``learns`` runs end before their first update.
+    """
+    played = warm_up + (context.turns + 1) * turn
     times: dict[str, Times] = {}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for entrant in entrants:
-            job, budget = entrant.job, total
-            if isinstance(job, Job):  # exploration ends with the warm-up, so that all turns are alike
-                job = replace(job, exploration_fraction=warm_up / total)
+            job, budget = entrant.job, played
+            if isinstance(job, Job):
+                if not learns:
+                    budget = 2 * played  # only the first half is played
+                    job = replace(job, learning_starts=played)
+                # Exploration ends with the warm-up, so that all turns are alike.
+                job = replace(job, exploration_fraction=warm_up / budget)
             elif isinstance(job, OnPolicyJob):  # every turn may go on to the end of a rollout
                 budget += (context.turns + 1) * job.rollout
             try:
@@ -91,12 +98,13 @@ def take_turns(
                 times[name].peak_rss = answer["peak_rss"]
     for entrant in entrants:
         if entrant.name in times:
-            _check_updates(context, f"{where}, {entrant.name}", entrant.job, times[entrant.name])
+            entered = f"{where}, {entrant.name}"
+            _check_updates(context, entered, entrant.job, times[entrant.name], learns=learns)
     return times
 
 
-def _check_updates(context: Context, where: str, job: AnyJob, times: Times) -> None:
-    wanted, made = job.updates_per_step, times.updates_per_step
+def _check_updates(context: Context, where: str, job: AnyJob, times: Times, *, learns: bool = True) -> None:
+    wanted, made = job.updates_per_step if learns else 0.0, times.updates_per_step
     native = isinstance(job, OnPolicyJob) and job.native
     if abs(made - wanted) > (NATIVE_TOLERANCE if native else TOLERANCE) * wanted:
         context.report.fail(where, f"{made:.4f} updates a step, the job has {wanted:.4f}")

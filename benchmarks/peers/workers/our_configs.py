@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from jobs import ActorCriticJob, AnyJob, Job, OnPolicyJob
+from images import GREY_STACK, STACK
+from job_kinds import ActorCriticJob, AnyJob, AtariJob, Job, OnPolicyJob
 
 
 def experiment(job: AnyJob, total: int, seed: int) -> dict[str, Any]:
@@ -14,10 +16,37 @@ def experiment(job: AnyJob, total: int, seed: int) -> dict[str, Any]:
     return _on_policy(job, total, seed) if isinstance(job, OnPolicyJob) else _dqn(job, total, seed)
 
 
+def image_experiment(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config that fills a replay with random images, and updates a few times."""
+    observations, dqn = request["observations"], request["algo"] == "dqn"
+    stack = {"stack_size": GREY_STACK if dqn else STACK}
+    return {
+        "algo": request["algo"],
+        "env": {
+            "id": "images:RandomImages",
+            "kwargs": {"grey": dqn},
+            "wrappers": [{"id": "FrameStackObservation", "kwargs": stack}],
+        },
+        "total_timesteps": observations + request["updates"],
+        "network": {"hidden_sizes": [512] if dqn else [256, 256]},
+        "algo_kwargs": {
+            "buffer_size": observations,
+            "learning_starts": observations,
+            "batch_size": request["batch_size"],
+            "n_step_return": 1,
+            "train_freq": 1,
+        },
+    }
+
+
 def _dqn(job: Job, total: int, seed: int) -> dict[str, Any]:
     return {
         "algo": job.algo,
-        "env": {"id": job.env, "num_envs": job.num_envs},
+        "env": {
+            "id": job.env,
+            "num_envs": job.num_envs,
+            **(_atari_options(job) if isinstance(job, AtariJob) else {}),
+        },
         "seed": seed,
         "total_timesteps": total,
         "network": {"hidden_sizes": list(job.hidden)},
@@ -37,6 +66,26 @@ def _dqn(job: Job, total: int, seed: int) -> dict[str, Any]:
             "exploration_final_eps": job.exploration_final_eps,
             "double": False,
             **_dqn_options(job),
+        },
+    }
+
+
+def _atari_options(job: AtariJob) -> dict[str, Any]:
+    return {
+        "vectorization": "native",
+        "kwargs": {
+            "frameskip": job.frame_skip,
+            "maxpool": True,
+            "grayscale": True,
+            "img_height": job.image_size,
+            "img_width": job.image_size,
+            "stack_num": job.frame_stack,
+            "noop_max": job.noop_max,
+            "use_fire_reset": True,
+            "episodic_life": True,
+            "reward_clipping": True,
+            "repeat_action_probability": 0.0,
+            "num_threads": 1,
         },
     }
 

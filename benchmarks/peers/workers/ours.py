@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import jobs
 import tasks
-from images import STACK
-from jobs import AnyJob, OnPolicyJob, read_job
+from job_kinds import AnyJob, OnPolicyJob, read_job
 from protocol import Channel, Handler, peak_rss, serve
 
 from rl_training import Callback, load_config
 from rl_training.experiment.registry import train
-from workers.our_configs import experiment
+from workers.our_configs import experiment, image_experiment
 
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
@@ -118,26 +117,9 @@ def time_to_bar(channel: Channel, request: dict[str, Any]) -> None:
 
 
 def images(channel: Channel, request: dict[str, Any]) -> None:
-    """Fill the replay of DrQ-v2, which counts frames and keeps each one once."""
-    imported, observations = peak_rss(), request["observations"]
-    total = observations + request["updates"]
-    config = {
-        "algo": "drqv2",
-        "env": {
-            "id": "images:RandomImages",
-            "wrappers": [{"id": "FrameStackObservation", "kwargs": {"stack_size": STACK}}],
-        },
-        "total_timesteps": total,
-        "network": {"hidden_sizes": [256, 256]},
-        "algo_kwargs": {
-            "buffer_size": observations,
-            "learning_starts": observations,
-            "batch_size": request["batch_size"],
-            "n_step_return": 1,
-            "train_freq": 1,
-        },
-    }
-    tasks.measure_memory(channel, Run(config), imported)
+    """Fill a replay, which counts frames and keeps each one once."""
+    imported = peak_rss()
+    tasks.measure_memory(channel, Run(image_experiment(request)), imported)
 
 
 def after_imports(handle: Handler) -> Handler:
@@ -159,4 +141,4 @@ if __name__ == "__main__":
         "time-to-bar": time_to_bar,
         "images": after_imports(images),
     }
-    serve(("rl_training", "torch", "numpy", "gymnasium"), modes)
+    serve(("rl_training", "torch", "numpy", "gymnasium"), modes, optional=("ale-py",))

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import tasks
 import torch
-from jobs import AnyJob, OnPolicyJob
+from job_kinds import AnyJob, OnPolicyJob
 from protocol import serve
 from rlox.algorithms.ppo import PPO
 from rlox.callbacks import Callback

@@ -6,8 +6,8 @@ from typing import Any
 
 import tasks
 import torch
-from images import stacked_channels
-from jobs import ActorCriticJob, AnyJob, OnPolicyJob
+from images import stacked_channels, stacked_grey
+from job_kinds import ActorCriticJob, AnyJob, AtariJob, OnPolicyJob
 from protocol import Channel, peak_rss, serve
 from sb3_contrib import QRDQN, TRPO, CrossQ, RecurrentPPO
 from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
@@ -15,6 +15,7 @@ from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
 from workers.sb3_api import (
     ModelRun,
     actor_critic_options,
+    atari_environments,
     environments,
     on_policy_options,
     options,
@@ -43,6 +44,13 @@ def build(job: AnyJob, total: int, seed: int) -> ModelRun:
     if job.algo == "qr_dqn":
         model, policy["n_quantiles"] = QRDQN, job.num_quantiles
     settings = {**options(job), "max_grad_norm": job.max_grad_norm, "policy_kwargs": policy}
+    if isinstance(job, AtariJob):
+        # The first hidden layer belongs to what comes behind the convolutions there.
+        policy.update(
+            net_arch=list(job.hidden[1:]), features_extractor_kwargs={"features_dim": job.hidden[0]}
+        )
+        games = atari_environments(job, seed)
+        return ModelRun(model("CnnPolicy", games, seed=seed, device="cpu", **settings), total)
     return ModelRun(model("MlpPolicy", job.env, seed=seed, device="cpu", **settings), total)
 
 
@@ -72,16 +80,17 @@ def on_policy(job: OnPolicyJob, total: int, seed: int) -> ModelRun:
 
 
 def images(channel: Channel, request: dict[str, Any]) -> None:
-    """Fill the replay of TD3; ``shared`` asks it to keep every observation once, not also as the next one."""
+    """Fill the replay of DQN or TD3; ``shared`` asks it to keep every observation once, not also as the next one."""
     imported, observations = peak_rss(), request["observations"]
     total = observations + request["updates"]
     shared: dict[str, Any] = {
         "optimize_memory_usage": True,
         "replay_buffer_kwargs": {"handle_timeout_termination": False},
     }
-    model = TD3(
+    learner: type[Any] = DQN if request["algo"] == "dqn" else TD3
+    model = learner(
         "CnnPolicy",
-        stacked_channels(),
+        stacked_grey() if request["algo"] == "dqn" else stacked_channels(),
         buffer_size=observations,
         learning_starts=observations,
         batch_size=request["batch_size"],
@@ -96,4 +105,5 @@ def images(channel: Channel, request: dict[str, Any]) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     names = ("stable_baselines3", "sb3_contrib", "torch", "numpy", "gymnasium")
-    serve(names, {**tasks.handlers(build), "images": images})
+    atari = ("ale-py", "opencv-python-headless")
+    serve(names, {**tasks.handlers(build), "images": images}, optional=atari)

@@ -9,10 +9,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from jobs import ActorCriticJob, Job, OnPolicyJob
+from job_kinds import ActorCriticJob, AtariJob, Job, OnPolicyJob
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import VecFrameStack
 from tasks import Array
 
 
@@ -22,14 +23,17 @@ def options(job: Job) -> dict[str, Any]:
         raise SystemExit("algo: there is no prioritized replay here")
     if job.loss != "huber" and job.algo == "dqn":
         raise SystemExit(f"loss: '{job.loss}' is not to be had here, only huber")
+    train_freq, gradient_steps = job.train_freq, job.gradient_steps
+    if isinstance(job, AtariJob):  # a step of all environments counts as one here
+        train_freq, gradient_steps = 1, job.updates_per_vector_step
     return {
         "learning_rate": job.learning_rate,
         "buffer_size": job.buffer_size,
         "learning_starts": job.learning_starts,
         "batch_size": job.batch_size,
         "gamma": job.gamma,
-        "train_freq": job.train_freq,
-        "gradient_steps": job.gradient_steps,
+        "train_freq": train_freq,
+        "gradient_steps": gradient_steps,
         "target_update_interval": job.target_update_interval,
         "exploration_fraction": job.exploration_fraction,
         "exploration_initial_eps": job.exploration_initial_eps,
@@ -89,6 +93,23 @@ def _linear(start: float) -> Callable[[float], float]:
 def environments(job: OnPolicyJob, seed: int) -> Any:
     """Return the environments of a job, stepped in turn."""
     return make_vec_env(job.env, job.num_envs, seed)
+
+
+def atari_environments(job: AtariJob, seed: int) -> Any:
+    """Return the games of a job, stepped in turn, with the preprocessing of Stable-Baselines3."""
+    import ale_py
+
+    gym.register_envs(ale_py)
+    wrapper = {"noop_max": job.noop_max, "frame_skip": job.frame_skip, "screen_size": job.image_size}
+    games = make_atari_env(
+        job.env,
+        n_envs=job.num_envs,
+        seed=seed,
+        wrapper_kwargs=wrapper,
+        # The wrapper skips frames itself.
+        env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0},
+    )
+    return VecFrameStack(games, job.frame_stack)
 
 
 class _Hook(BaseCallback):

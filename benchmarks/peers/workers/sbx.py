@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 import tasks
 import torch
-from jobs import ActorCriticJob, AnyJob, OnPolicyJob
+from job_kinds import ActorCriticJob, AnyJob, OnPolicyJob
 from protocol import serve
 from sbx import DDPG, DQN, PPO, SAC, TD3, CrossQ
 from sbx.common.type_aliases import RLTrainState

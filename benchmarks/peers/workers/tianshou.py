@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import tasks
 import torch
-from jobs import ActorCriticJob, AnyJob, Job, OnPolicyJob
+from job_kinds import ActorCriticJob, AnyJob, Job, OnPolicyJob
 from protocol import serve
 from tianshou.algorithm.modelfree.discrete_sac import DiscreteSAC, DiscreteSACPolicy
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
