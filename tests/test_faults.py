@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from helpers.children import command, wait_for
+from helpers.runs import learned, rows
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.runtime.checkpoint import list_checkpoints, newest_checkpoint, read_hint
 from rl_training.runtime.folder import RunFolder
@@ -78,7 +79,9 @@ def run(finished: Path, tmp_path: Path) -> Path:
 # Signals
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_saves_the_current_step_and_exits(
     cli: Cli, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -94,6 +97,52 @@ def test_a_signal_saves_the_current_step_and_exits(
     assert step > 200
     assert cli("resume", run, f"total_timesteps={step + 100}").code == 0
     assert steps_saved(run) == step + 100
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_to_all_processes_of_a_job_changes_no_bit(
+    cli: Cli, tmp_path: Path, vectorization: str, number: signal.Signals
+) -> None:
+    """As timeout, systemd and Slurm send it."""
+    words = (f"env.vectorization={vectorization}", "env.num_envs=2", "total_timesteps=4_000")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert cli(*train(whole, *words)).code == 0
+    child = command(tmp_path, *train(cut, *words, "checkpoint.frequency=0"), prepare=os.setpgrp)
+    wait_for(lambda: rows_logged(cut) >= 2)
+    os.killpg(child.pid, number)
+    assert child.wait() == 128 + number, child.err
+    step = steps_saved(cut)
+    assert 200 <= step < 4_000
+    code, _, err = cli("resume", cut)
+    assert code == 0
+    assert "restarted" not in err
+    assert learned(cut) == learned(whole)
+    assert rows(cut) == rows(whole)
+
+
+def test_a_signal_that_reaches_a_run_twice_counts_once(cli: Cli, tmp_path: Path) -> None:
+    """Directly, and handed on by the process that has started it."""
+    run = tmp_path / "run"
+    child = command(tmp_path, *train(run, ENDLESS, "checkpoint.frequency=0"))
+    wait_for(lambda: rows_logged(run) >= 2)
+    child.send(signal.SIGTERM)
+    time.sleep(0.02)
+    child.send(signal.SIGTERM)
+    assert child.wait() == 143
+    assert "saved at step" in child.err
+
+
+def test_under_nohup_a_run_goes_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ignored = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
+    child = command(tmp_path, *train(run, ENDLESS, "checkpoint.frequency=0"), prepare=ignored)
+    wait_for(lambda: rows_logged(run) >= 2)
+    child.send(signal.SIGHUP)
+    rows = rows_logged(run)
+    wait_for(lambda: rows_logged(run) > rows + 1)
+    child.send(signal.SIGTERM)
+    assert child.wait() == 143
 
 
 def slow_saves(flag: Path) -> None:
@@ -380,7 +429,13 @@ FAULTS = {
     "nan reward": "reward: expected a finite number, got nan",
     "infinite reward": "reward: expected a finite number, got inf",
     "huge reward": "reward: expected at most 3.40282e+38, got 1e+39",
-    "text reward": "ValueError: could not convert string to float: 'much'",
+    "text reward": "reward: expected a number, got 'much'",
+    "text number": "reward: expected a number, got '1'",
+    "several rewards": "reward: expected a number, got array([1., 1.])",
+    "nan terminated": "terminated: expected true or false, got nan",
+    "leave": "SystemExit: the window was closed",
+    "base": "BaseException: whatever",
+    "interrupt": "KeyboardInterrupt:",
 }
 
 
@@ -447,6 +502,43 @@ def test_an_env_that_cannot_begin_an_episode(cli: Cli, tmp_path: Path, vectoriza
     code, _, err = cli(*train(tmp_path / "run", *words))
     assert code == 3
     assert last_line(err) == f"error: env 1: ValueError: no such level (episode seed {first_seed(1)}, step 0)"
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+@pytest.mark.parametrize("fault", ["exit in reset", "exit at once"])
+def test_an_env_that_exits_before_its_first_step_ends_nothing_else(
+    cli: Cli, tmp_path: Path, fault: str, vectorization: str
+) -> None:
+    code, out, err = cli(*train(tmp_path / "run", *faulty(fault, f"env.vectorization={vectorization}")))
+    assert (code, out) == (3, "")
+    assert "SystemExit" in last_line(err)
+    assert last_line(err).startswith("error: env")
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
+def test_an_error_of_megabytes_is_a_short_line(cli: Cli, tmp_path: Path, vectorization: str) -> None:
+    code, _, err = cli(*train(tmp_path / "run", *faulty("long", f"env.vectorization={vectorization}")))
+    assert code == 3
+    assert len(err) < 5_000
+    assert "characters)" in last_line(err)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise in close", "warning: env 0: close: SystemExit: not yet"),
+        ("hang in close", "warning: env 0: close took longer than 0.2 s"),
+    ],
+)
+def test_an_env_that_does_not_close_costs_a_warning(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    """Of the run; the one that is made to look at its spaces is refused before anything is trained."""
+    monkeypatch.setattr("rl_training.envs.closing.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("rl_training.envs.factory.close_all", lambda envs: None)
+    code, _, err = cli(*train(tmp_path / "run", *faulty(fault)))
+    assert (code, last_line(err)) == (0, said)
+    assert steps_saved(tmp_path / "run") == 600
 
 
 def test_nothing_malformed_reaches_the_replay(cli: Cli, tmp_path: Path) -> None:

@@ -367,14 +367,16 @@ def test_call_each_can_have_its_own_timeout(make):
         (die_leaving_a_process, "step", "killed by SIGKILL, perhaps out of memory"),
     ],
 )
-def test_death_of_a_worker_is_noticed_within_a_second(make, fault, place, cause):
+def test_death_of_a_worker_is_noticed_while_others_are_busy(make, fault, place, cause):
+    """Within a second, on a machine with nothing else to do; a loaded one may take a few."""
+
     def busy():
-        return FaultyEnv(lambda: time.sleep(1.1), "step")
+        return FaultyEnv(lambda: time.sleep(60.0), "step")
 
     start = time.monotonic()
     with pytest.raises(EnvError) as caught:
         play(make([busy, *with_fault(fault, place)]), 1)
-    assert time.monotonic() - start < 1.0
+    assert time.monotonic() - start < 30.0
     assert str(caught.value) == f"env 2: worker {cause}"
 
 
@@ -393,9 +395,9 @@ def test_death_between_two_steps(make):
     env = make([ImageEnv] * 2)
     env.reset()
     victim = min(child_pids())
-    os.kill(victim, signal.SIGTERM)
+    os.kill(victim, signal.SIGSEGV)
     assert not wait_until_gone([victim])
-    with pytest.raises(EnvError, match=r"^env 0: worker killed by SIGTERM$"):
+    with pytest.raises(EnvError, match=r"^env 0: worker killed by SIGSEGV$"):
         env.step(np.zeros(2, np.int64))
 
 

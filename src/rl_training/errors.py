@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
+
+LONGEST = 2_000
+"""Characters of a message; environments may raise errors of megabytes."""
 
 
 class RLTrainingError(Exception):
@@ -13,6 +17,8 @@ class RLTrainingError(Exception):
 
     def __init__(self, message: str, *, details: str = "") -> None:
         line = " ".join(message.split())  # keys, paths and messages of others may bring line breaks along
+        if len(line) > LONGEST:
+            line = f"{line[:LONGEST]}... ({len(line):,} characters)"
         super().__init__("".join(char if char.isprintable() else "?" for char in line))
         self.details = details
         """A traceback or similar, kept out of the terminal and written under the run's ``errors/``."""
@@ -50,6 +56,16 @@ class StorageError(RLTrainingError):
     """Checkpoints could not be written several times in a row, or a small file not even once."""
 
     exit_code = 5
+
+
+def is_users_interrupt(error: BaseException) -> bool:
+    """Say whether an exception is Ctrl-C, and not one that an environment has raised.
+
+    Where somebody handles SIGINT in another way, as a training run does, Ctrl-C raises nothing.
+    """
+    return (
+        isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

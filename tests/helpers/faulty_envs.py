@@ -18,11 +18,15 @@ class Faulty(CartPoleEnv):
         super().__init__()
         self.fault, self.episode_seed, self.when = fault, episode_seed, when
         self.armed, self.steps = False, 0
+        if fault == "exit at once":
+            raise SystemExit(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.armed, self.steps = seed == self.episode_seed, 0
         if self.armed and self.fault == "raise in reset":
             raise ValueError("no such\nlevel")
+        if self.armed and self.fault == "exit in reset":
+            raise SystemExit
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
@@ -30,11 +34,27 @@ class Faulty(CartPoleEnv):
         obs, reward, terminated, truncated, info = super().step(action)
         if self.armed and self.steps == self.when:
             obs, reward = self.go_wrong(obs, reward)
+            terminated = float("nan") if self.fault == "nan terminated" else terminated  # type: ignore[assignment]
         return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        if self.fault == "raise in close":
+            raise SystemExit("not yet")
+        if self.fault == "hang in close":
+            time.sleep(1000.0)
+        super().close()
 
     def go_wrong(self, obs: Any, reward: Any) -> tuple[Any, Any]:
         if self.fault == "raise":
             raise ValueError("the pole\nis gone")
+        if self.fault == "leave":
+            raise SystemExit("the window was closed")
+        if self.fault == "base":
+            raise BaseException("whatever")
+        if self.fault == "interrupt":
+            raise KeyboardInterrupt
+        if self.fault == "long":
+            raise ValueError("x" * 5_000_000)
         if self.fault == "hang":
             time.sleep(1000.0)
         if self.fault == "die":
@@ -53,6 +73,8 @@ class Faulty(CartPoleEnv):
             "nan reward": float("nan"),
             "infinite reward": float("inf"),
             "text reward": "much",
+            "text number": "1",
+            "several rewards": np.ones(2),
             "huge reward": 1e39,
         }
         return wrong_obs.get(self.fault, obs), wrong_reward.get(self.fault, reward)

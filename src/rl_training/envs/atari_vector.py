@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from rl_training.envs.journal import MAX_JOURNAL, EpisodeSeeds
 from rl_training.envs.spaces import DescribedSpace, describe_observations
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, is_users_interrupt
 from rl_training.spaces import Array
 
 _PICTURE = 320
@@ -227,6 +227,8 @@ def _picture(frame: Array) -> Array:
 def _as_env_error() -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
+        if is_users_interrupt(error):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise EnvError(f"ALE: {reason}", details=traceback.format_exc()) from error

@@ -52,7 +52,7 @@ def import_by_prefix(env_id: str) -> None:
                 raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
 
 
-def named_by(key: str, name: str, error: Exception) -> ConfigError | None:
+def named_by(key: str, name: str, error: BaseException) -> ConfigError | None:
     """Return which extra is missing if that is what an error of Gymnasium is about."""
     if not isinstance(error, (ImportError, gym.error.DependencyNotInstalled)):
         return None

@@ -16,13 +16,14 @@ from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
 from rl_training.envs import atari, dm_control
+from rl_training.envs.closing import close_all
 from rl_training.envs.extras import import_by_prefix, named_by
 from rl_training.envs.headless import prepare
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
 from rl_training.envs.spaces import describe_spaces
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
-from rl_training.errors import ConfigError, EnvError, RLTrainingError, did_you_mean
+from rl_training.errors import ConfigError, EnvError, RLTrainingError, did_you_mean, is_users_interrupt
 
 EnvFactory = Callable[..., gym.Env[Any, Any]]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -63,7 +64,9 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
             env = make(**kwargs)
     except RLTrainingError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_users_interrupt(error):
+            raise
         raise _refused(config.id, error, kwargs) from error
     if not isinstance(env, gym.Env):
         raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
@@ -78,7 +81,9 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
             options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
         try:
             env = wrap(env, **options)
-        except Exception as error:
+        except BaseException as error:
+            if is_users_interrupt(error):
+                raise
             if (needed := named_by(key, wrapper.id, error)) is not None:
                 raise needed from None
             raise ConfigError(f"{key}: {wrapper.id}: {' '.join(str(error).split())}") from error
@@ -95,7 +100,7 @@ def make_vector_env(
         return _native(config, len(seeds))
     probe = make_env(config, factory)  # a mistake in the config shows here, not in a worker
     describe_spaces(probe.observation_space, probe.action_space)
-    probe.close()
+    close_all([probe])
     fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]
     if config.vectorization == "subprocess":
         return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)
@@ -116,7 +121,7 @@ def rendering(config: EnvConfig, factory: EnvFactory | None = None) -> EnvConfig
     except CannotRender as error:
         raise _not_drawn(config.id) from error
     mode = env.render_mode
-    env.close()
+    close_all([env])
     if mode != "rgb_array":
         raise _not_drawn(config.id)
     return drawn
@@ -204,7 +209,7 @@ def _wrapper(name: str, key: str) -> Any:
         ) from None
 
 
-def _refused(env_id: str, error: Exception, kwargs: dict[str, Any]) -> RLTrainingError:
+def _refused(env_id: str, error: BaseException, kwargs: dict[str, Any]) -> RLTrainingError:
     reason = " ".join(str(error).split())
     if isinstance(error, (gym.error.NameNotFound, gym.error.VersionNotFound, gym.error.NamespaceNotFound)):
         return ConfigError(f"env.id: '{env_id}' is not registered" + did_you_mean(env_id, gym.registry))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_training.envs.masks import checked_mask, maskable_actions
 from rl_training.envs.spaces import DescribedSpace, describe_observations, frames_stacked
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, is_users_interrupt
 from rl_training.spaces import Array
 
 MAX_REWARD = float(np.finfo(np.float32).max)
@@ -82,7 +82,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._mask = self._checked_mask(info, over=False) if info else None
         except EnvError:
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too, which pygame's users raise when a window is closed
             raise self._failure(error) from error
         if not (
             _same(self.env.observation_space, self._obs_space)
@@ -99,15 +99,19 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         if self.episode_step <= MAX_JOURNAL:
             self._actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         try:
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            result: Any = self.env.step(action)
+            obs, reward, terminated, truncated, info = result
             if self._spec is None:
                 obs = np.asarray(obs)
-            reward = float(reward)
-            terminated, truncated = bool(terminated), bool(truncated)
+            if type(reward) is not float:
+                reward = self._number(reward)
+            if type(terminated) is not bool or type(truncated) is not bool:
+                terminated = self._flag("terminated", terminated)
+                truncated = self._flag("truncated", truncated)
             self._mask = self._checked_mask(info, over=terminated) if info else None
         except EnvError:
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too, which pygame's users raise when a window is closed
             raise self._failure(error) from error
         if not abs(reward) <= MAX_REWARD:  # NaN is not, either
             expected = f"at most {MAX_REWARD:g}" if math.isfinite(reward) else "a finite number"
@@ -180,13 +184,33 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         except EnvError as error:
             raise EnvError(f"{error} {self._where()}") from None
 
+    def _number(self, reward: Any) -> float:
+        """Return a reward as a float, if it is one number of any kind."""
+        if isinstance(reward, (int, float, np.number)):
+            return float(reward)
+        array = np.asarray(reward)
+        if array.size != 1 or array.dtype.kind not in "fiub":
+            raise self._wrong("reward", "a number", repr(reward)[:100])
+        return float(array.item())
+
+    def _flag(self, name: str, value: Any) -> bool:
+        """Return a flag as a bool, if it is true or false, or 1 or 0."""
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+            raise self._wrong(name, "true or false", repr(value)[:100])
+        return bool(array.item())
+
     def _where(self) -> str:
         return f"(episode seed {self.episode_seed}, step {self.episode_step})"
 
     def _wrong(self, what: str, expected: object, got: object) -> EnvError:
         return EnvError(f"{what}: expected {expected}, got {got} {self._where()}")
 
-    def _failure(self, error: Exception) -> EnvError:
+    def _failure(self, error: BaseException) -> EnvError:
+        if is_users_interrupt(error):
+            raise error
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return EnvError(f"{reason} {self._where()}", details=traceback.format_exc())
 

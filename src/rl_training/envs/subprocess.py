@@ -30,7 +30,7 @@ from rl_training.spaces import Array
 
 _LIVENESS_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 2.0
-_SIGTERM_SECONDS: Final = 0.5
+_EXIT_SECONDS: Final = 0.5
 
 
 class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -201,12 +201,12 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
             if process.exitcode is not None:
                 raise self._death(index)
             if time.monotonic() > moment:
-                _terminate([process])
+                _kill([process])
                 raise EnvError(f"env {index}: {activity} took longer than {limit:g} s; worker ended")
 
     def _death(self, index: int) -> EnvError:
         process = self._workers[index].process
-        process.join(_SIGTERM_SECONDS)  # The pipe closes a moment before the exit code is known.
+        process.join(_EXIT_SECONDS)  # The pipe closes a moment before the exit code is known.
         return EnvError(f"env {index}: worker {_cause_of_death(process.exitcode)}")
 
 
@@ -235,14 +235,11 @@ def _end_workers(workers: list[_Handle], owner_pid: int) -> None:
         worker.pipe.close()
     processes = [worker.process for worker in workers]
     _join(processes, _CLOSE_SECONDS)
-    _terminate(processes)
+    _kill(processes)
 
 
-def _terminate(processes: list[ForkProcess]) -> None:
-    """End processes by SIGTERM, then by SIGKILL, because libraries such as SDL swallow the former."""
-    for process in processes:
-        process.terminate()
-    _join(processes, _SIGTERM_SECONDS)
+def _kill(processes: list[ForkProcess]) -> None:
+    """End processes by SIGKILL, the only signal that workers heed."""
     for process in processes:
         process.kill()
     _join(processes, _CLOSE_SECONDS)

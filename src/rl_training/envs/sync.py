@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from rl_training.envs.closing import close_all
 from rl_training.envs.masks import add_mask, maskable_actions
 from rl_training.errors import EnvError
 from rl_training.spaces import Array
@@ -96,8 +97,7 @@ class SyncVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment."""
-        for env in self.envs:
-            env.close()
+        close_all(self.envs)
 
 
 def _named(index: int, error: EnvError) -> EnvError:

@@ -48,13 +48,13 @@ class Worker:
         with contextlib.suppress(EOFError, OSError):
             while (request := self._pipe.recv())[0] != "close":
                 self._answer(*request)
-        with contextlib.suppress(Exception):  # Nobody is left to be told.
+        with contextlib.suppress(BaseException):  # Nobody is left to be told.
             self._env.close()
 
     def _answer(self, command: str, args: tuple[Any, ...]) -> None:
         try:
             self._pipe.send((DONE, getattr(self, command)(*args)))
-        except Exception as error:
+        except BaseException as error:  # an environment may also raise SystemExit
             self._pipe.send((FAILED, (self._describe(error), traceback.format_exc())))
 
     def start(self) -> tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]:
@@ -98,7 +98,7 @@ class Worker:
             raise EnvError(f"expected an observation of shape {self._obs.shape}, got {np.shape(obs)}")
         np.copyto(self._obs, obs, casting="same_kind")
 
-    def _describe(self, error: Exception) -> str:
+    def _describe(self, error: BaseException) -> str:
         kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
         text = one_line(f"{kind}{error}").removesuffix(":")
         position = self._position()
@@ -116,8 +116,10 @@ class Worker:
 
 def work(worker: Worker, parent_ends: list[Connection], parent_pid: int) -> None:
     """Run a worker process from its fork to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the parent acts on it.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Ctrl-C, timeout, systemd and Slurm signal all processes of a job. The parent acts on it, and needs its workers to
+    # save.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for end in parent_ends:

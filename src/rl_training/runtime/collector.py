@@ -18,7 +18,7 @@ from rl_training.envs.masks import add_mask, checked_masks
 from rl_training.envs.spaces import describe_observations
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
-from rl_training.errors import CheckpointError, EnvError
+from rl_training.errors import CheckpointError, EnvError, is_users_interrupt
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array, DiscreteActions
 
@@ -279,7 +279,9 @@ def _as_env_error() -> Iterator[None]:
         yield
     except EnvError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_users_interrupt(error):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise EnvError(f"vector environment: {reason}", details=traceback.format_exc()) from error
 

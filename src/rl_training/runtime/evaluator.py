@@ -15,6 +15,7 @@ from rl_training.envs import EnvFactory, atari, make_vector_env
 from rl_training.envs.factory import VectorEnv
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import ConfigError, EnvError
+from rl_training.runtime import closing
 from rl_training.runtime.policy import decide
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
@@ -112,7 +113,7 @@ def check_spaces(
                 what = name.removeprefix("single_").replace("_", " ")
                 raise ConfigError(f"evaluation.env: its {what} is {ours}, that of training {theirs}")
     finally:
-        played.close()
+        closing.close(played)
 
 
 def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
@@ -160,5 +161,5 @@ def _play(
             if watch is not None:
                 watch(envs)
     finally:
-        envs.close()
+        closing.close(envs)
     return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))

@@ -15,6 +15,7 @@ from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resol
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.observations import ObsSpec
+from rl_training.runtime import closing
 from rl_training.runtime.allocation import keep_freed_memory
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
@@ -55,7 +56,7 @@ class Run:
             self.collector = Collector(envs, actions, seed_sequence(config.seed, "env"), self.timer)
             keep_freed_memory()  # after the replay, which is never freed
         except BaseException:
-            envs.close()
+            closing.close(envs)
             raise
 
     @property
@@ -104,7 +105,7 @@ class Run:
 
     def close(self) -> None:
         """Close the environments."""
-        self.collector.envs.close()
+        closing.close(self.collector.envs)
 
 
 def build_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -169,7 +170,7 @@ class Session:
         if number is None:
             return
         saved = self._save_once()
-        name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
+        name = signal.Signals(number).name
         where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
         raise Interrupted(
             f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
