@@ -28,7 +28,9 @@ from rl_training.runtime.workflows import load_checkpoint, load_policy
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
 LEAVES = {
     "errors",
+    "current_folder",
     "importing",
+    "installed",
     "version",
     "lazy",
     "observations",

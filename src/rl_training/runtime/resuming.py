@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,10 @@ def asks_for_more(
     )
 
 
-def owner_or_branch(path: Path, overrides: Sequence[str]) -> Path:
-    """Return the run that a checkpoint is the newest of, or a new run branched off it."""
+def owner_or_branch(
+    path: Path, overrides: Sequence[str], check: Callable[[ExperimentConfig[Any]], None]
+) -> Path:
+    """Return the run that a checkpoint is the newest of, or a new run branched off it; ``check`` may refuse that."""
     path = path.absolute()
     checkpoint = read_checkpoint(path)
     owner = path.parent.parent
@@ -88,7 +90,7 @@ def owner_or_branch(path: Path, overrides: Sequence[str]) -> Path:
     if branch.exists():
         raise ConfigError(f"{branch}: exists already; resume that one or remove it")
     # May refuse, before anything is written.
-    resumed_config(branch / "config.yaml", checkpoint, checkpoint_config(checkpoint), overrides)
+    check(resumed_config(branch / "config.yaml", checkpoint, checkpoint_config(checkpoint), overrides))
     copy_run(checkpoint, owner / "metrics.jsonl", branch)
     notice(f"branching off {path.name} into {branch}")
     return branch

@@ -11,6 +11,7 @@ from rl_training.algorithms import catalogue
 from rl_training.algorithms.protocol import Algorithm, Experience
 from rl_training.algorithms.spec import OBS_KINDS, AlgorithmSpec, BuildContext, NetworkFactory
 from rl_training.config import ExperimentConfig
+from rl_training.current_folder import within
 from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
@@ -116,7 +117,7 @@ def build_context(
 ) -> BuildContext:
     """Gather what a spec builds from."""
     if network is None and config.network.factory is not None:
-        network = resolve(config.network.factory, "network.factory")
+        network = within(resolve(config.network.factory, "network.factory"))
     return BuildContext(config, obs, actions, streams, pick_device(config.device), network)
 
 

@@ -21,6 +21,7 @@ from rl_training.runtime.report import TrainResult
 from rl_training.runtime.run import Run
 from rl_training.runtime.saving import Saver
 from rl_training.runtime.signals import Interrupted, SignalGuard
+from rl_training.runtime.trust import needs_trust
 
 __all__ = ["Interrupted", "Session", "TrainResult"]
 
@@ -171,9 +172,8 @@ class Session:
         saved = self._save_once()
         name = {2: "SIGINT", 15: "SIGTERM"}.get(number, f"signal {number}")
         where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
-        raise Interrupted(
-            f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
-        )
+        again = f"rl-training resume {self.folder.path}{' --trust' if needs_trust(self.run.config) else ''}"
+        raise Interrupted(f"{name}: stopped, {where}; go on with: {again}", number)
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
