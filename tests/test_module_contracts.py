@@ -34,6 +34,7 @@ LEAVES = {
     "version",
     "lazy",
     "observations",
+    "plain_files",
     "segment",
     "spaces",
     "statistics",

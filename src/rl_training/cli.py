@@ -13,7 +13,7 @@ import typer
 from rl_training import current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path
 from rl_training.cli_output import print_evaluation, print_seeds, print_training, short_path
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError, printable
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def show(
     from rl_training.config.loading import dump_yaml
     from rl_training.experiment.configs import load_config
 
-    print(dump_yaml(load_config(config, overrides or [])), end="")
+    print("\n".join(map(printable, dump_yaml(load_config(config, overrides or [])).split("\n"))), end="")
 
 
 @app.command()
@@ -270,7 +270,7 @@ def compare_(
 
     comparison = compare(name_folders(results))
     if not as_json:
-        print("\n".join(comparison.lines()), flush=True)
+        print("\n".join(map(printable, comparison.lines())), flush=True)
     try:
         comparison.plot(out)
     except OSError as error:

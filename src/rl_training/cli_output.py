@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_training.errors import printable
+
 if TYPE_CHECKING:
     from rl_training.experiment.manager import Summary
     from rl_training.runtime.evaluator import Evaluation
@@ -20,7 +22,7 @@ def print_training(result: TrainResult) -> None:
     folder, program, trust = short_path(result.run_dir), _program(), _trust_option(result.run_dir)
     tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
     if result.stop_reason:
-        print(f"Stopped at step {result.steps}: {result.stop_reason}")
+        print(f"Stopped at step {result.steps}: {printable(result.stop_reason)}")
     speed = result.steps / max(result.seconds, 1e-9)
     print(
         f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"

@@ -12,8 +12,8 @@ class RLTrainingError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        line = " ".join(message.split())  # keys, paths and messages of others may bring line breaks along
-        super().__init__("".join(char if char.isprintable() else "?" for char in line))
+        # Keys, paths and messages of others may bring line breaks along.
+        super().__init__(printable(" ".join(message.split())))
         self.details = details
         """A traceback or similar, kept out of the terminal and written under the run's ``errors/``."""
 
@@ -50,6 +50,11 @@ class StorageError(RLTrainingError):
     """Checkpoints could not be written several times in a row, or a small file not even once."""
 
     exit_code = 5
+
+
+def printable(text: str) -> str:
+    """Return a line without what could control a terminal, or turn the direction of its text."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

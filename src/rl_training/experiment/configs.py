@@ -99,7 +99,7 @@ def read_source(source: Source, overrides: Iterable[str] | Mapping[str, Any] = (
     elif isinstance(source, Mapping):
         data = dict(source)
     elif isinstance(source, str | Path):
-        data = read_mapping(find_config(source))
+        data = read_mapping(find_config(source), follow=not is_run_folder(source))
     else:
         raise ConfigError(f"config: should be a name, a path, a mapping or a config, not {source!r}")
     if not isinstance(overrides, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def resumed_config(
     ``written`` is the file of the run's folder, which is newer than the checkpoint if a resume with overrides was
     killed early; ``saved`` is what the checkpoint carries.
     """
-    data = read_mapping(written) if written.exists() else saved.model_dump(mode="json")
+    data = read_mapping(written, follow=False) if os.path.lexists(written) else saved.model_dump(mode="json")
     data = apply_overrides(data, overrides)
     if data.get("algo") != saved.algo:  # before its options are looked at, which are those of another
         raise ConfigError("algo: cannot change when a run is resumed; start a new one for that")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError, EnvError, NonFiniteError, StorageError
+from rl_training.plain_files import reason
 from rl_training.runtime.callbacks import Callback, keyed
 from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
@@ -296,8 +297,8 @@ class Session:
         try:
             path = self.folder.write_error(error.details or "".join(traceback.format_exception(error)))
             notice(f"traceback: {path}")
-        except OSError as refused:
-            notice(f"warning: the traceback could not be kept: {refused.strerror}")
+        except (OSError, ValueError) as refused:
+            notice(f"warning: the traceback could not be kept: {reason(refused)}")
         try:
             _ = self._save(envs_lost=True) if envs_lost else self._save_once()
         except StorageError as refused:

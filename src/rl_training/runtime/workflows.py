@@ -103,8 +103,10 @@ def resume(
     if not is_run:
         path = owner_or_branch(path, overrides, check)
     with SignalGuard() as guard, RunFolder(path) as folder:
-        if folder.config.exists() and not list_checkpoints(folder.checkpoints):
-            config = catalogue.experiment(apply_overrides(read_mapping(folder.config), overrides))
+        if os.path.lexists(folder.config) and not list_checkpoints(folder.checkpoints):
+            config = catalogue.experiment(
+                apply_overrides(read_mapping(folder.config, follow=False), overrides)
+            )
             check(config)
             notice(f"{path}: no checkpoint yet, so the run starts again")
             with closing(Run(config, env=env, network=network)) as run:
@@ -168,7 +170,7 @@ def _conclude(session: Session) -> TrainResult:
 
 def _is_used(path: Path) -> bool:
     held = ("config.yaml", "metrics.jsonl", "facts.json")  # the last of a benchmark
-    return any((path / name).exists() for name in held)
+    return any(os.path.lexists(path / name) for name in held)
 
 
 def _used(path: Path) -> ConfigError:
