@@ -40,6 +40,7 @@ from rl_training.runtime.resuming import (
 from rl_training.runtime.run import Run, build_policy, load_learner
 from rl_training.runtime.session import Session
 from rl_training.runtime.signals import SignalGuard
+from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.streams import Streams
 from rl_training.runtime.trust import check_names
 from rl_training.runtime.video import record
@@ -201,19 +202,16 @@ def load_policy(
     checkpoint: Checkpoint, network: NetworkFactory | None = None, *, trust: bool = False
 ) -> tuple[Policy, ExperimentConfig[Any]]:
     """Build the agent of a checkpoint; no environment is needed for that."""
+    check_whole(checkpoint)
     config = checkpoint_config(checkpoint)
     check_names(config, trust, env=False, wrappers=False, network=network is None)
     torch.set_num_threads(config.threads)
-    try:
+    with sound(str(checkpoint.path)):
         obs, actions = spaces_from_plain(checkpoint.tree["spaces"])
         policy = build_policy(
             config, catalogue.find(config.algo), obs, actions, Streams(config.seed), network
         )
         load_learner(policy.algorithm, checkpoint.tree)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: part missing or malformed: {type(error).__name__}: {error}"
-        ) from error
     return policy, config
 
 
@@ -231,7 +229,7 @@ def evaluate_policy(
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least one has to be played")
     options = _evaluation_options(config, seed)
-    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env)
+    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env, obs=policy.obs)
 
 
 def record_policy(
@@ -247,7 +245,7 @@ def record_policy(
     """Write a video of the first evaluation episodes and return how they went."""
     check_names(config, trust, env=env is None, network=False)
     options = _evaluation_options(config, seed)
-    return record(policy.algorithm, config.env, policy.actions, options, episodes, path, env)
+    return record(policy.algorithm, config.env, policy.actions, options, episodes, path, env, policy.obs)
 
 
 def _evaluation_options(config: ExperimentConfig[Any], seed: int | None) -> EvaluationConfig:
