@@ -468,7 +468,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit_with_masks(tmp_path: Path, ve
     )
     straight = registry.train(config, run_dir=tmp_path / "straight", env=Masked, console=False)
     half = next(path for path in straight.checkpoint.parent.iterdir() if path.name.endswith("000300"))
-    branch = registry.resume(half, env=Masked, console=False)
+    branch = registry.resume(half, env=Masked, trust=True, console=False)
     trees = [load_checkpoint(result.checkpoint).tree for result in (straight, branch)]
     assert "next_masks" in trees[0]["replay"]["buffer"]
     for section in ("model", "optimizer", "replay", "rng", "envs"):

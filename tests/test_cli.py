@@ -265,7 +265,12 @@ def test_an_environment_in_the_working_folder_is_found_and_shadows_nothing(
     (tmp_path / "env_beside_me.py").write_text(text)
     done = cli("train", "--config", "dqn/cartpole", "--run-dir", "run", "env.id=env_beside_me:make", *TINY)
     assert done.code == 0, done.err
-    assert sys.path.index("") == len(sys.path) - 1
+    assert str(tmp_path) not in sys.path
+    assert "eval run --trust\n" in done.out
+    done = cli("eval", "run")
+    assert (done.code, "add --trust" in done.err) == (2, True)
+    done = cli("eval", "run", "--trust", "--episodes", 1)
+    assert done.code == 0, done.err
 
 
 def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -256,8 +256,8 @@ def test_pictures_are_whole_pngs_that_show_their_data(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_keeps_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill_the_disk(canvas: FigureCanvasAgg, path: Path) -> None:
-        Path(path).write_bytes(b"half a pict")
+    def fill_the_disk(canvas: FigureCanvasAgg, file: Any) -> None:
+        file.write(b"half a pict")
         raise OSError("no space left on device")
 
     metrics, out = write(tmp_path / "metrics.jsonl", [train(1, 1.0)]), tmp_path / "curve.png"

@@ -467,7 +467,7 @@ def check_env_error(cli: Cli, run: Path, words: tuple[str, ...], line: str) -> N
     checkpoint = newest_checkpoint(run / "checkpoints")[0]
     assert checkpoint.step == 8, "each env made four steps that were sound"
     assert checkpoint.tree["envs"]["restore"] == checkpoint.info["env_restore"] == "restarted"
-    code, _, err = cli("resume", run, "total_timesteps=150")
+    code, _, err = cli("resume", run, "--trust", "total_timesteps=150")
     assert code == 0, err
     assert "resuming at step 8 of 150; environments restarted with new episodes" in err
     assert steps_saved(run) == 150
@@ -556,7 +556,12 @@ def test_n_step_windows_of_lost_episodes_do_not_go_on(cli: Cli, tmp_path: Path) 
     # Two steps of each env in new episodes complete no window of three.
     assert (
         cli(
-            "resume", run, "total_timesteps=16", "algo_kwargs.learning_starts=15", "algo_kwargs.train_freq=1"
+            "resume",
+            run,
+            "--trust",
+            "total_timesteps=16",
+            "algo_kwargs.learning_starts=15",
+            "algo_kwargs.train_freq=1",
         ).code
         == 0
     )
@@ -625,7 +630,7 @@ def test_an_env_that_does_not_obey_its_seed_is_restarted_and_that_is_said(
         "env.num_envs=2",
     )
     assert cli(*train(run, *words)).code == 0
-    code, _, err = cli("resume", run, "total_timesteps=700")
+    code, _, err = cli("resume", run, "--trust", "total_timesteps=700")
     assert code == 0
     assert "resuming at step 600 of 700; environments restarted with new episodes" in err
 
@@ -640,7 +645,7 @@ def test_an_env_that_cannot_be_led_back_is_restarted(
     journal = newest_checkpoint(run / "checkpoints")[0].tree["envs"]["journals"]["1"]
     assert len(journal["actions"])
     monkeypatch.setenv("BROKEN_EPISODE", str(journal["seed"]))
-    code, _, err = cli("resume", run, "total_timesteps=700")
+    code, _, err = cli("resume", run, "--trust", "total_timesteps=700")
     assert code == 0, err
     assert "environments restarted with new episodes" in err
 

@@ -73,7 +73,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name: str, tmp_path: Path) -> No
     registry.train(config, run_dir=tmp_path / "straight", console=False)
     with pytest.raises(Interrupted):
         registry.train(config, run_dir=tmp_path / "stopped", callback=stop_at(174), console=False)
-    registry.resume(tmp_path / "stopped", console=False)
+    registry.resume(tmp_path / "stopped", trust=True, console=False)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "straight")
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_writes_what_is_new(tmp_path: Path) -> None:
     settings = {"algo_kwargs__buffer_size": 1_000, "total_timesteps": 500}
     registry.train(config_of("rainbow", **settings), run_dir=tmp_path / "run", console=False)
     before = list_checkpoints(tmp_path / "run" / "checkpoints")[0]
-    registry.resume(tmp_path / "run", overrides=["total_timesteps=560"], console=False)
+    registry.resume(tmp_path / "run", overrides=["total_timesteps=560"], trust=True, console=False)
     path = list_checkpoints(tmp_path / "run" / "checkpoints")[0]
     assert (before.name, path.name) == ("step-000000500", "step-000000560")
     old = {file.stat().st_ino for file in before.glob("replay.buffer.segments.*")}

@@ -28,10 +28,13 @@ from rl_training.runtime.workflows import load_checkpoint, load_policy
 SOURCE = Path(__file__).parent.parent / "src" / "rl_training"
 LEAVES = {
     "errors",
+    "current_folder",
     "importing",
+    "installed",
     "version",
     "lazy",
     "observations",
+    "plain_files",
     "segment",
     "spaces",
     "statistics",

@@ -153,7 +153,7 @@ def test_an_algorithm_learns_from_it_and_the_run_goes_on(tmp_path: Path, mode: s
     }
     workflows.start(load_config(settings), run_dir=tmp_path / "run", console=False)
     assert final_tree(tmp_path / "run")["envs"]["restore"] == "restarted"
-    workflows.resume(tmp_path / "run", overrides=["total_timesteps=150"], console=False)
+    workflows.resume(tmp_path / "run", overrides=["total_timesteps=150"], trust=True, console=False)
     assert final_tree(tmp_path / "run")["loop"]["clock"]["steps"] >= 150
 
 

@@ -171,9 +171,7 @@ class Point:
 def test_a_plugin_that_cannot_be_used_costs_a_warning_and_takes_nothing_away(
     monkeypatch: pytest.MonkeyPatch, found: Any, message: str
 ) -> None:
-    monkeypatch.setattr(
-        catalogue, "entry_points", lambda group: [Point("a:b", found), Point("c:d", ACTOR_CRITIC)]
-    )
+    monkeypatch.setattr(catalogue, "plugins", lambda group: [Point("a:b", found), Point("c:d", ACTOR_CRITIC)])
     catalogue._installed.cache_clear()
     try:
         with pytest.warns(UserWarning, match=message):

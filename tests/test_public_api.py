@@ -138,7 +138,7 @@ def test_an_own_environment_with_actions_from_seven(tmp_path: Path) -> None:
     actions, _ = agent.predict(np.eye(5, dtype=np.float32)[:4])
     assert actions.tolist() == [8, 8, 8, 8]
     assert agent.evaluate(2).lengths == (4, 4)
-    assert DQN.load(tmp_path / "run").evaluate(2).lengths == (4, 4)
+    assert DQN.load(tmp_path / "run", trust=True).evaluate(2).lengths == (4, 4)
 
 
 def test_an_environment_made_by_a_lambda_is_given_again_on_load(tmp_path: Path) -> None:
@@ -153,7 +153,14 @@ def test_an_own_network(tmp_path: Path) -> None:
     agent = small_agent(tmp_path, network=Tiny)
     agent.learn(200, progress_bar=False)
     obs = np.random.default_rng(0).normal(size=(16, 4))
-    assert np.array_equal(DQN.load(tmp_path / "run").predict(obs)[0], agent.predict(obs)[0])
+    with pytest.raises(
+        ConfigError, match=r"network\.factory: .* would import 'test_public_api', which is not"
+    ):
+        DQN.load(tmp_path / "run")
+    again = DQN.load(tmp_path / "run", trust=True)
+    assert np.array_equal(again.predict(obs)[0], agent.predict(obs)[0])
+    given = DQN.load(tmp_path / "run", network=Tiny)
+    assert np.array_equal(given.predict(obs)[0], agent.predict(obs)[0])
 
 
 @pytest.mark.parametrize("algo", ["dqn", "drqn"])

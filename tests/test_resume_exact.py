@@ -62,7 +62,7 @@ def start(path: Path, callback: Any = None, **settings: Any) -> None:
 
 
 def resume(path: Path, *overrides: str) -> None:
-    workflows.resume(path, overrides=overrides, console=False)
+    workflows.resume(path, overrides=overrides, trust=True, console=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,25 @@
 """Deep reinforcement learning that trains, resumes, evaluates and predicts through one surface."""
 
-from typing import TYPE_CHECKING
+import sys
 
-from rl_training.version import __version__ as __version__
+
+def _run_by_name() -> bool:
+    """Say whether Python was called as ``python -m rl_training``."""
+    words = iter(sys.orig_argv[1:] if sys.argv[:1] == ["-m"] else [])
+    for word in words:
+        if word.startswith("-") and not word.startswith(("--", "-X", "-W")) and "m" in word:
+            return (word.partition("m")[2] or next(words, "")).partition(".")[0] == __name__
+    return False
+
+
+# Python has put the current folder first then, where its files would be imported instead of any package's. Before
+# anything else is imported; rl_training.current_folder gives it back where it is wanted.
+if _run_by_name() and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]
+
+from typing import TYPE_CHECKING  # noqa: E402
+
+from rl_training.version import __version__ as __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from rl_training.api.algorithms import *  # noqa: F403

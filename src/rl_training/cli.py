@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training import current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path
 from rl_training.cli_output import print_evaluation, print_seeds, print_training, short_path
-from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.errors import ConfigError, RLTrainingError, printable
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="A run f
 CheckpointOption = Annotated[Path | None, typer.Option("--checkpoint", help="The same as RUN.")]
 BestOption = Annotated[
     bool, typer.Option("--best", help="The best checkpoint of the run instead of the newest.")
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Let the run import and call whatever code it names, also from this folder. Without it, only what is "
+        "registered with Gymnasium, and classes of installed packages.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for machines.")]
 
@@ -58,12 +67,16 @@ def train(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    trust: TrustOption = False,
 ) -> None:
-    """Train an agent from a config."""
-    from rl_training.experiment.configs import load_config
+    """Train an agent from a config. A file may name code in this folder; a run folder given as CONFIG needs --trust."""
+    from rl_training.experiment.configs import check_source, is_run_folder, load_config
 
     given = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     experiment = load_config(config, given)
+    check_source(config, experiment, trust=trust)
+    if trust or not is_run_folder(config):
+        current_folder.offer()
     if seeds is not None:
         _train_seeds(experiment, seeds, jobs, run_dir, quiet)
         return
@@ -78,12 +91,14 @@ def resume(
     overrides: Overrides = None,
     checkpoint: CheckpointOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Go on with a run exactly where it was; total_timesteps=N goes further."""
     path, given = run_path(run, checkpoint, overrides)
+    _offer_if(trust)
     from rl_training.experiment import registry
 
-    print_training(registry.resume(path, overrides=given, console=not quiet))
+    print_training(registry.resume(path, overrides=given, console=not quiet, trust=trust))
 
 
 @app.command("eval")
@@ -99,9 +114,11 @@ def evaluate(
     video_episodes: Annotated[
         int | None, typer.Option(min=1, help="How many episodes are in the video.", show_default="1")
     ] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate an agent greedily."""
+    _offer_if(trust)
     path, _ = run_path(run, checkpoint, None)
     if video is not None:
         from rl_training.runtime.mp4 import check_target
@@ -112,7 +129,7 @@ def evaluate(
     from rl_training.experiment import registry
 
     result = registry.evaluate(
-        path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1
+        path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1, trust=trust
     )
     print_evaluation(result, video, as_json)
 
@@ -142,9 +159,11 @@ def predict(
         ),
     ] = "",
     best: BestOption = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the action for an observation."""
+    _offer_if(trust)
     path, _ = run_path(run, checkpoint, None)
     if not obs:
         raise ConfigError("--obs: is missing; give an observation as JSON, such as '[0.1, 0, 0, 0]'")
@@ -157,7 +176,7 @@ def predict(
     memory = read_memory(state) if state is not None else None
     from rl_training.experiment import registry
 
-    policy = registry.policy(path, best=best)
+    policy = registry.policy(path, best=best, trust=trust)
     check_memory_options(policy, state, begins, gained)
     chosen, memory = policy.predict(values, memory, begins, action_mask=mask, reward=gained)
     action = chosen.tolist()
@@ -197,7 +216,7 @@ def show(
     from rl_training.config.loading import dump_yaml
     from rl_training.experiment.configs import load_config
 
-    print(dump_yaml(load_config(config, overrides or [])), end="")
+    print("\n".join(map(printable, dump_yaml(load_config(config, overrides or [])).split("\n"))), end="")
 
 
 @app.command()
@@ -218,6 +237,7 @@ def benchmark(
     from rl_training.experiment.suites import load_suite
 
     plan = load_suite(suite)
+    current_folder.offer()
     from rl_training.experiment.benchmark import CARD, RESULTS, Benchmark
 
     result = Benchmark(plan, folder=run_dir, at_once=jobs).run(console=not quiet)
@@ -250,7 +270,7 @@ def compare_(
 
     comparison = compare(name_folders(results))
     if not as_json:
-        print("\n".join(comparison.lines()), flush=True)
+        print("\n".join(map(printable, comparison.lines())), flush=True)
     try:
         comparison.plot(out)
     except OSError as error:
@@ -270,10 +290,15 @@ def _train_seeds(
     print_seeds(manager.run(console=not quiet))
 
 
+def _offer_if(trust: bool) -> None:
+    """With trust, what a run names may lie in the current folder."""
+    if trust:
+        current_folder.offer()
+
+
 def main() -> None:
     """Run the command line; every error of ours is one line on stderr and an exit code."""
-    if "" not in sys.path:
-        sys.path.append("")  # env.id=my_env:make finds my_env.py here, and nothing here shadows a package
+    current_folder.withdraw()  # what an earlier command in this process was allowed
     try:
         sys.exit(app(standalone_mode=False))
     except RLTrainingError as error:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_training.errors import printable
+
 if TYPE_CHECKING:
     from rl_training.experiment.manager import Summary
     from rl_training.runtime.evaluator import Evaluation
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
 def print_training(result: TrainResult) -> None:
     """Print what a training came to, where it is, and what can be done with it next."""
-    folder, program = short_path(result.run_dir), _program()
+    folder, program, trust = short_path(result.run_dir), _program(), _trust_option(result.run_dir)
     tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
     if result.stop_reason:
-        print(f"Stopped at step {result.steps}: {result.stop_reason}")
+        print(f"Stopped at step {result.steps}: {printable(result.stop_reason)}")
     speed = result.steps / max(result.seconds, 1e-9)
     print(
         f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"
@@ -32,8 +34,8 @@ def print_training(result: TrainResult) -> None:
     print(f"Folder  {folder}")
     print(f"Curve   {folder}/curve.png")
     print("Next")
-    print(f"  {program} eval {folder}")
-    print(f"  {program} resume {folder} total_timesteps={2 * result.steps}")
+    print(f"  {program} eval {folder}{trust}")
+    print(f"  {program} resume {folder}{trust} total_timesteps={2 * result.steps}")
     print(f"  {tensorboard} --logdir {folder}")
 
 
@@ -71,6 +73,14 @@ def short_path(path: Path) -> str:
     """Return a path below the working folder as seen from there, and any other as it is."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
+
+
+def _trust_option(run: Path) -> str:
+    """Return the option without which other commands refuse the names of this run."""
+    from rl_training.experiment.configs import load_config
+    from rl_training.runtime.trust import needs_trust
+
+    return " --trust" if needs_trust(load_config(run / "config.yaml")) else ""
 
 
 def _program() -> str:

@@ -16,10 +16,11 @@ class RLTrainingError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        line = " ".join(message.split())  # keys, paths and messages of others may bring line breaks along
+        # Keys, paths and messages of others may bring line breaks along.
+        line = " ".join(message.split())
         if len(line) > LONGEST:
             line = f"{line[:LONGEST]}... ({len(line):,} characters)"
-        super().__init__("".join(char if char.isprintable() else "?" for char in line))
+        super().__init__(printable(line))
         self.details = details
         """A traceback or similar, kept out of the terminal and written under the run's ``errors/``."""
 
@@ -66,6 +67,11 @@ def is_users_interrupt(error: BaseException) -> bool:
     return (
         isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
+
+
+def printable(text: str) -> str:
+    """Return a line without what could control a terminal, or turn the direction of its text."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

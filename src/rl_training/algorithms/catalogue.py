@@ -10,13 +10,13 @@ import importlib
 import re
 import warnings
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 from rl_training.algorithms.spec import AlgorithmSpec
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import build_config
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.installed import plugins
 
 PACKAGED = (
     "dqn",
@@ -41,7 +41,7 @@ PACKAGED = (
 )
 """The algorithms of this package, each declared in ``declared/NAME.py`` as ``SPEC``."""
 ENTRY_POINT = "rl_training.algorithms"
-"""The group of entry points under which other distributions name an ``AlgorithmSpec`` of theirs."""
+"""The group of entry points under which other installed distributions name an ``AlgorithmSpec`` of theirs."""
 
 RESERVED = frozenset(
     {
@@ -71,7 +71,7 @@ def packaged(name: str) -> AlgorithmSpec:
 @functools.cache
 def _installed() -> dict[str, AlgorithmSpec]:
     found: dict[str, AlgorithmSpec] = {}
-    for point in entry_points(group=ENTRY_POINT):
+    for point in plugins(ENTRY_POINT):
         try:
             spec = point.load()
             if not isinstance(spec, AlgorithmSpec):

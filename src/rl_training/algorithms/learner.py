@@ -18,6 +18,7 @@ from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.data.transitions import Carry
+from rl_training.errors import CheckpointError
 from rl_training.models.modes import has_modes, has_to_be_switched
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.spaces import Array
@@ -178,8 +179,19 @@ class Learner(ABC, Generic[Config, B]):
         if self._torch_stream is not None:
             stream = {"torch_stream": counters["torch_stream"]}
             require_like(stream, {"torch_stream": self._torch_stream.state}, "loop")
+            try:
+                torch.Generator().set_state(stream["torch_stream"])
+            except RuntimeError:
+                raise CheckpointError("loop: torch_stream is not the state of a generator") from None
             self._torch_stream.state = stream["torch_stream"].clone()
         for name in ("updates", *self.counters):
-            setattr(self, name, int(counters[name]))
-        self._env_steps = int(counters["env_steps"])
+            setattr(self, name, _counted(counters, name))
+        self._env_steps = _counted(counters, "env_steps")
         self.advance(self._env_steps)
+
+
+def _counted(counters: Mapping[str, Any], name: str) -> int:
+    count = counters[name]
+    if type(count) is not int or not 0 <= count <= 2**53:
+        raise CheckpointError(f"loop: learner: {name} is {count!r:.40}, not a whole number from 0 to 2**53")
+    return count

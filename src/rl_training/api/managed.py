@@ -15,7 +15,7 @@ from rl_training.config.schema import Count
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import Source, load_config, read_source
+from rl_training.experiment.configs import Source, check_source, load_config, read_source
 from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
@@ -74,6 +74,7 @@ class ManagedAlgorithm:
             raise ConfigError(f"config: is one of '{given}', not of '{self.algo_name}'")
         self._env = None if isinstance(env, str) else env
         self._network = network
+        self._trust = True  # what is named is the user's own
         self._run_dir = Path(run_dir) if run_dir is not None else None
         self._checkpoint_path: Path | None = None
         self._policy: Policy | None = None
@@ -108,7 +109,8 @@ class ManagedAlgorithm:
         """
         overrides = [] if total_timesteps is None else [f"total_timesteps={total_timesteps}"]
         options = self._options(callback, progress_bar)
-        return self._trained(registry.resume(self._resume_path(), overrides=overrides, **options))
+        path = self._resume_path()
+        return self._trained(registry.resume(path, overrides=overrides, trust=self._trust, **options))
 
     def predict(
         self,
@@ -132,13 +134,15 @@ class ManagedAlgorithm:
         """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""
         policy = self._trained_policy
         assert self._config is not None
-        return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env)
+        return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env, trust=self._trust)
 
     def record(self, path: str | Path, episodes: int = 1, *, seed: int | None = None) -> Evaluation:
         """Write an MP4 video of the first evaluation episodes, those of ``evaluate``, and return how they went."""
         policy = self._trained_policy
         assert self._config is not None
-        return record_policy(policy, self._config, Path(path), episodes, seed=seed, env=self._env)
+        return record_policy(
+            policy, self._config, Path(path), episodes, seed=seed, env=self._env, trust=self._trust
+        )
 
     def save(self, path: str | Path) -> Path:
         """Copy the newest checkpoint, which holds all state, to a new folder ``path``."""
@@ -170,14 +174,19 @@ class ManagedAlgorithm:
         env: EnvFactory | None = None,
         network: NetworkFactory | None = None,
         best: bool = False,
+        trust: bool = False,
     ) -> A:
-        """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint."""
+        """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint.
+
+        What it names as environment, wrappers and network has to be registered with Gymnasium or a class of an
+        installed package; ``trust=True`` lets it import and call anything.
+        """
         _check_factory("env", env)
         _check_factory("network", network)
         checkpoint = load_checkpoint(Path(path), best=best)
         agent = cls.__new__(cls)
         agent._env, agent._network, agent.result = env, network, None
-        agent._source, agent._settings, agent._unfinished = {}, {}, False
+        agent._source, agent._settings, agent._unfinished, agent._trust = {}, {}, False, trust
         is_run = (Path(path) / "checkpoints").is_dir()
         agent._run_dir = Path(path) if is_run else None
         agent._adopt(checkpoint)
@@ -211,7 +220,9 @@ class ManagedAlgorithm:
         if checking and "total_timesteps" not in data:
             num_envs = data.get("env", {}).get("num_envs", 1)
             data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
-        return load_config(data)
+        config = load_config(data)
+        check_source(self._source, config)
+        return config
 
     def _options(self, callback: CallbackLike, console: bool) -> dict[str, Any]:
         callbacks = [_Begun(self), *as_callbacks(callback)]
@@ -236,7 +247,7 @@ class ManagedAlgorithm:
         return self
 
     def _adopt(self, checkpoint: Checkpoint) -> None:
-        self._policy, self._config = load_policy(checkpoint, self._network)
+        self._policy, self._config = load_policy(checkpoint, self._network, trust=self._trust)
         self._checkpoint_path = checkpoint.path
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_training.config.schema import AlgorithmConfig, ExperimentConfig
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.plain_files import read_plain
 
 M = TypeVar("M", bound=BaseModel)
 MAX_CONFIG_BYTES = 1_000_000
@@ -83,12 +84,10 @@ def parse_yaml(text: str, origin: str) -> Any:
         raise ConfigError(f"{origin}: not valid YAML: {error}") from None
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a config file into a plain mapping."""
+def read_mapping(path: Path, *, follow: bool = True) -> dict[str, Any]:
+    """Read a config file into a plain mapping; that of a run folder is not to ``follow`` a link."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_CONFIG_BYTES} bytes, so not a config")
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path, MAX_CONFIG_BYTES, follow=follow).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text") from None
     except (OSError, ValueError) as error:

@@ -9,6 +9,10 @@ from typing import Any, Generic, TypeVar
 from rl_training.data.n_step import NStepFolder
 from rl_training.data.results import UpdateResult
 from rl_training.data.transitions import Batch, SequenceBatch, Transitions
+from rl_training.errors import CheckpointError
+
+MOST_OWED = 10_000
+"""Rounds of updates that can have been due before the first sequence was complete."""
 
 B = TypeVar("B", Batch, SequenceBatch)
 
@@ -67,8 +71,14 @@ class PacedReplay(ABC, Generic[B]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
         self.buffer.load_state_dict(state["buffer"])
-        self._env_steps = int(state["env_steps"])
-        self._owed = int(state["owed"])
+        env_steps, owed = state["env_steps"], state["owed"]
+        # What is owed was due before there was anything to learn from.
+        most = 0 if len(self.buffer) else MOST_OWED * self._gradient_steps
+        if type(env_steps) is not int or type(owed) is not int or env_steps < 0 or not 0 <= owed <= most:
+            raise CheckpointError(
+                f"replay: {owed!r:.30} updates owed at step {env_steps!r:.30} are impossible"
+            )
+        self._env_steps, self._owed = env_steps, owed
 
 
 class ReplayExperience(PacedReplay[Batch]):

@@ -36,6 +36,13 @@ def missing(key: str, name: str, package: str, extra: str) -> ConfigError:
     return ConfigError(f"{key}: '{name}' needs {package}: pip install \".[{extra}]\"")
 
 
+def packages_of(env_id: str) -> tuple[str, ...]:
+    """Return the modules that are imported to make an id known to Gymnasium."""
+    if env_id.startswith("dm_control/"):
+        return "dm_control", "shimmy"
+    return tuple(package.module for prefix, package in _BY_PREFIX.items() if env_id.startswith(prefix))
+
+
 def import_by_prefix(env_id: str) -> None:
     """Import the package that makes an id known to Gymnasium, if its prefix says which one that is."""
     for prefix, package in _BY_PREFIX.items():

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import sys
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 
 from rl_training.config import EnvConfig
+from rl_training.current_folder import on_path, within
 from rl_training.envs import atari, dm_control
 from rl_training.envs.closing import close_all
 from rl_training.envs.extras import import_by_prefix, named_by
@@ -32,15 +34,20 @@ VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 def resolve(path: str, key: str) -> Any:
     """Import what ``package.module:name`` names; ``key`` is the config key for the error.
 
-    The standard library is refused: a config should name environments and networks, not ``os:system``.
+    The standard library is refused, and so are modules as attributes of modules: a config should name environments and
+    networks, neither ``os:system`` nor ``torch:os.system``.
     """
     module_name, _, attribute = path.partition(":")
-    if module_name.split(".")[0] in sys.stdlib_module_names and module_name != "__main__":
-        raise ConfigError(f"{key}: '{path}' is of Python's standard library, which holds no such thing")
+    _refuse_standard_library(module_name, path, key)
     try:
-        target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
+        with on_path():
+            target: Any = importlib.import_module(module_name)
+            for part in attribute.split("."):
+                target = getattr(target, part)
+                if isinstance(target, types.ModuleType):
+                    raise ConfigError(f"{key}: '{path}': '{part}' is a module of its own, so name that one")
+    except ConfigError:
+        raise
     except AttributeError:
         hint = did_you_mean(attribute, dir(target))
         if module_name == "__main__" or "<" in attribute:
@@ -48,7 +55,14 @@ def resolve(path: str, key: str) -> Any:
         raise ConfigError(f"{key}: module '{module_name}' has no '{attribute}'{hint}") from None
     except Exception as error:  # whatever a module does when it is imported
         raise ConfigError(f"{key}: '{path}': {type(error).__name__}: {error}") from error
+    if inspect.isclass(target) or inspect.isroutine(target):
+        _refuse_standard_library(getattr(target, "__module__", None) or "", path, key)
     return target
+
+
+def _refuse_standard_library(module: str, path: str, key: str) -> None:
+    if module != "__main__" and module.partition(".")[0] in sys.stdlib_module_names:
+        raise ConfigError(f"{key}: '{path}' is of Python's standard library, which holds no such thing")
 
 
 def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
@@ -167,14 +181,14 @@ def _maker(env_id: str) -> EnvFactory:
     module, colon, name = env_id.partition(":")
     if colon:
         # Gymnasium's own "module:Id" names a registered id; anything else after the colon is a callable.
-        if module.split(".")[0] in sys.stdlib_module_names and module != "__main__":
-            return resolve(env_id, "env.id")  # type: ignore[no-any-return]
+        _refuse_standard_library(module, env_id, "env.id")
         try:
-            importlib.import_module(module)
+            with on_path():
+                importlib.import_module(module)
         except Exception as error:
             raise ConfigError(f"env.id: '{env_id}': {type(error).__name__}: {error}") from error
         if name not in gym.registry:
-            return resolve(env_id, "env.id")  # type: ignore[no-any-return]
+            return within(resolve(env_id, "env.id"))
         env_id = name
     elif env_id.startswith(dm_control.PREFIX):
         dm_control.load(env_id)
@@ -200,13 +214,13 @@ def _lean(env_id: str) -> gym.envs.registration.EnvSpec | str:
 
 def _wrapper(name: str, key: str) -> Any:
     if ":" in name:
-        return resolve(name, key)
-    try:
-        return getattr(gym.wrappers, name)
-    except AttributeError:
+        return within(resolve(name, key))
+    found = getattr(gym.wrappers, name) if name in gym.wrappers.__all__ else None
+    if not isinstance(found, type):
         raise ConfigError(
             f"{key}: gymnasium.wrappers has no '{name}'" + did_you_mean(name, gym.wrappers.__all__)
-        ) from None
+        )
+    return found
 
 
 def _refused(env_id: str, error: BaseException, kwargs: dict[str, Any]) -> RLTrainingError:

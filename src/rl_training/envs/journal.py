@@ -143,7 +143,9 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         try:
             obs, _ = self.reset(seed=int(journal["seed"]))
             for action in journal["actions"]:
-                obs = self.step(int(action) if discrete else action)[0]
+                obs, _, terminated, truncated, _ = self.step(int(action) if discrete else action)
+                if terminated or truncated:  # no journal goes beyond the end of its episode
+                    return None
         except EnvError:
             return None  # not raised: a vector env in which a call failed could not start anew either
         return obs

@@ -18,8 +18,10 @@ from rl_training.experiment.machine import cores, machine_facts
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.processes import Job, JobFailed, run_jobs
 from rl_training.experiment.progress import SuiteProgress
+from rl_training.experiment.results import MAX_RESULT_BYTES
 from rl_training.experiment.suite_results import BenchmarkResult, EntryResult
 from rl_training.experiment.suites import Entry, Suite
+from rl_training.plain_files import open_own, read_plain, reason
 from rl_training.runtime.folder import write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
@@ -89,8 +91,8 @@ class Benchmark:
     def _before(self) -> dict[str, Any]:
         """Return what the results that are there already say; they stay true if nothing is run."""
         try:
-            held = json.loads((self.folder / RESULTS).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            held = json.loads(read_plain(self.folder / RESULTS, MAX_RESULT_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return held if isinstance(held, dict) else {}
 
@@ -99,8 +101,8 @@ class Benchmark:
         facts, path = {"suite": self.suite.name, **machine_facts()}, self.folder / _FACTS
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        except (OSError, ValueError) as error:
+            held = json.loads(read_plain(path, MAX_RESULT_BYTES)) if os.path.lexists(path) else None
+        except (OSError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else "its facts.json is damaged"
             raise ConfigError(f"{self.folder}: cannot hold a benchmark: {reason}") from None
         if held is None:
@@ -145,7 +147,10 @@ class Benchmark:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder against another benchmark; the system frees it however this process ends."""
-    lock = os.open(folder / "benchmark.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        lock = open_own(folder / "benchmark.lock", os.O_RDWR)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: benchmark.lock: {reason(error)}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -255,7 +256,7 @@ def _missing(folder: Path, unfinished: list[str], several: bool) -> tuple[str, .
 
 def _curve(run: Path) -> Series:
     log = run / "metrics.jsonl"
-    return extract_series(read_metrics(log) if log.is_file() else [], EVAL_MEAN)
+    return extract_series(read_metrics(log) if os.path.lexists(log) else [], EVAL_MEAN)
 
 
 def _nothing_in(folder: Path) -> str:

@@ -40,20 +40,37 @@ def find_config(source: str | Path) -> Path:
     own, name = _own_configs(), str(source)
     # Those of other packages only if need be: looking for them imports their algorithms.
     known = own if name.removesuffix(".yaml") in own else packaged_configs()
-    of_run = Path(source, "config.yaml")
-    with contextlib.suppress(OSError):
-        if name not in known and of_run.is_file():
-            return of_run
+    if name not in known and is_run_folder(source):
+        return Path(source, "config.yaml")
     return find_packaged(source, known, "config")
+
+
+def is_run_folder(source: object) -> bool:
+    """Say whether a config is named by the folder that it lies in."""
+    with contextlib.suppress(OSError, ValueError):
+        return isinstance(source, str | Path) and Path(source, "config.yaml").is_file()
+    return False
+
+
+def check_source(source: object, config: ExperimentConfig[Any], *, trust: bool = False) -> None:
+    """Refuse the config of a run folder that names code of which only its user knows whether to trust it.
+
+    A file that is passed as a config is its user's own.
+    """
+    if is_run_folder(source):
+        from rl_training.runtime.trust import check_names
+
+        check_names(config, trust)
 
 
 def find_packaged(source: str | Path, known: Mapping[str, Path], kind: str) -> Path:
     """Return the file of that path, or the known one of that name; ``kind`` says what it should be."""
-    path = Path(source)
+    path, name = Path(source), str(source).removesuffix(".yaml")
+    if str(source) in known:  # whatever the current folder holds
+        return known[name]
     with contextlib.suppress(OSError):  # a name too long to be one
         if path.is_file():
             return path
-    name = str(source).removesuffix(".yaml")
     if name in known:
         return known[name]
     if path.suffix in {".yaml", ".yml"}:
@@ -82,7 +99,7 @@ def read_source(source: Source, overrides: Iterable[str] | Mapping[str, Any] = (
     elif isinstance(source, Mapping):
         data = dict(source)
     elif isinstance(source, str | Path):
-        data = read_mapping(find_config(source))
+        data = read_mapping(find_config(source), follow=not is_run_folder(source))
     else:
         raise ConfigError(f"config: should be a name, a path, a mapping or a config, not {source!r}")
     if not isinstance(overrides, Mapping):

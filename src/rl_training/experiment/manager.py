@@ -133,7 +133,7 @@ class ExperimentManager:
                 if overrides is None:
                     registry.train(self.config.model_copy(update={"seed": seed}), run_dir=path, **options)
                 else:
-                    registry.resume(path, overrides=overrides, **options)
+                    registry.resume(path, overrides=overrides, trust=True, **options)
             except Interrupted as error:
                 raise self._interrupted(error.exit_code - 128) from None
             self._tell(seed, console)
@@ -156,7 +156,8 @@ class ExperimentManager:
     def _words(self, seed: int, overrides: list[str] | None) -> list[str]:
         path, config = str(self.path(seed)), str(self.folder / "config.yaml")
         begin = ["train", "--config", config, "--run-dir", path, "--seed", str(seed)]
-        return begin if overrides is None else ["resume", path, *overrides]
+        # Its config was compared with the one that was given here, whose names are its user's.
+        return begin if overrides is None else ["resume", path, "--trust", *overrides]
 
     def _interrupted(self, number: int) -> Interrupted:
         again = f"running the same command again with --run-dir {self.folder} completes it"

@@ -14,8 +14,10 @@ from typing import IO, Any
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.signals import SignalGuard
 
-# The second line is PR_SET_PDEATHSIG: a run saves its state and ends also if this process is killed outright.
-_CHILD = """import ctypes, signal, sys
+# The first line takes the current folder off the path, which -c puts there; the third is PR_SET_PDEATHSIG: a run saves
+# its state and ends also if this process is killed outright.
+_CHILD = """import sys; sys.path[:] = filter(None, sys.path)
+import ctypes, signal
 if sys.platform == "linux": ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 from rl_training.cli import main; main()"""
 

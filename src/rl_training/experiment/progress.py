@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.experiment.processes import Job, JobFailed
 from rl_training.experiment.results import read_result
+from rl_training.plain_files import open_plain
 from rl_training.runtime.console import notice
 
 if TYPE_CHECKING:
@@ -114,15 +115,15 @@ class SuiteProgress:
 def last_step(log: Path) -> int:
     """Return the step of a log's last whole row, 0 if there is none; only its end is read."""
     try:
-        with log.open("rb") as file:
+        with open_plain(log) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             lines = file.read().split(b"\n")[:-1]
-    except OSError:
+    except (OSError, ValueError):
         return 0
     for line in reversed(lines):
         try:
             step = json.loads(line)["step"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         return step if isinstance(step, int) else 0
     return 0

@@ -57,30 +57,41 @@ def evaluate(
     seed: int | None = None,
     video: Path | None = None,
     video_episodes: int = 1,
+    trust: bool = False,
 ) -> Evaluation:
-    """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes."""
+    """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes.
+
+    With ``trust`` it may name any code, not only that of installed packages.
+    """
     _load_torch()
     from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
 
-    policy, config = load_policy(load_checkpoint(Path(path), best=best))
+    policy, config = load_policy(load_checkpoint(Path(path), best=best), trust=trust)
     if video is not None:
-        record_policy(policy, config, video, video_episodes, seed=seed)
+        record_policy(policy, config, video, video_episodes, seed=seed, trust=trust)
     count = (
         episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
     )
-    return evaluate_policy(policy, config, count, seed=seed)
+    return evaluate_policy(policy, config, count, seed=seed, trust=trust)
 
 
 def predict(
-    path: str | Path, obs: Any, *, best: bool = False, deterministic: bool = True, action_mask: Any = None
+    path: str | Path,
+    obs: Any,
+    *,
+    best: bool = False,
+    deterministic: bool = True,
+    action_mask: Any = None,
+    trust: bool = False,
 ) -> Any:
     """Return the action of a run or a checkpoint for one raw observation or a batch that begin an episode."""
-    return policy(path, best=best).predict(obs, deterministic=deterministic, action_mask=action_mask)[0]
+    agent = policy(path, best=best, trust=trust)
+    return agent.predict(obs, deterministic=deterministic, action_mask=action_mask)[0]
 
 
-def policy(path: str | Path, *, best: bool = False) -> Policy:
-    """Return the agent of a run or a checkpoint, without its environment."""
+def policy(path: str | Path, *, best: bool = False, trust: bool = False) -> Policy:
+    """Return the agent of a run or a checkpoint, without its environment; ``trust`` as in ``evaluate``."""
     _load_torch()
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
-    return load_policy(load_checkpoint(Path(path), best=best))[0]
+    return load_policy(load_checkpoint(Path(path), best=best), trust=trust)[0]

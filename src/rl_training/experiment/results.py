@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rl_training.config.loading import read_mapping
 from rl_training.errors import ConfigError
+from rl_training.plain_files import read_plain
+
+MAX_RESULT_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,10 @@ def read_result(run: Path) -> RunResult | None:
     ``config.yaml`` is used up, or something stopped it.
     """
     path = run / "result.json"
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = json.loads(read_plain(path, MAX_RESULT_BYTES))
         evaluation = held["evaluation"]
         result = RunResult(
             None if held.get("env") is None else str(held["env"]),
@@ -47,7 +51,7 @@ def read_result(run: Path) -> RunResult | None:
             None if evaluation is None else _number(evaluation["mean"]),
             bool(held.get("stop_reason")),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise ConfigError(f"{path}: damaged: not the result of a run") from None
     try:
         config = _config(run)
@@ -69,7 +73,7 @@ def _number(value: object) -> float:
 
 def _config(run: Path) -> dict[str, Any]:
     """Return the config of a run; those of other packages have none."""
-    return read_mapping(run / "config.yaml") if (run / "config.yaml").is_file() else {}
+    return read_mapping(run / "config.yaml", follow=False) if os.path.lexists(run / "config.yaml") else {}
 
 
 def _env_settings(config: dict[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from rl_training.config import ExperimentConfig
 from rl_training.config.loading import check_depth, read_mapping, validate
 from rl_training.config.schema import Count, Float, Kwargs, Model
 from rl_training.errors import ConfigError
-from rl_training.experiment.configs import find_packaged, load_config, packaged_suites
+from rl_training.experiment.configs import check_source, find_packaged, load_config, packaged_suites
 from rl_training.statistics import iqm
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -129,6 +129,7 @@ def _entry(number: int, plan: EntryConfig, source: Path) -> Entry:
         beside = source.parent / plan.config
         found = beside if beside.is_file() and not Path(plan.config).is_file() else plan.config
         experiment = load_config(found, {**plan.overrides, **steps})
+        check_source(found, experiment)
         if not experiment.evaluation.final_episodes:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to score")
     except ConfigError as error:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from rl_training.errors import CheckpointError
+from rl_training.plain_files import open_plain
 from rl_training.runtime import strict_json
 from rl_training.runtime.checkpoint_format import (
     FORMAT_VERSION,
@@ -33,7 +34,6 @@ from rl_training.runtime.checkpoint_format import (
 from rl_training.runtime.checkpoint_read import (
     Checkpoint,
     blamed_on,
-    open_plain,
     read_checkpoint,
     verify_size,
 )

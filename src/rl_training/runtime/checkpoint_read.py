@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from rl_training.errors import CheckpointError
+from rl_training.plain_files import open_plain
 from rl_training.runtime import strict_json
 from rl_training.runtime.checkpoint_format import (
     BLOCK_BYTES,
@@ -76,13 +77,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """Open a regular file for reading; symlinks, pipes and devices are refused without blocking on them."""
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise ValueError("not a regular file")
-    return open(path, "rb", opener=_open_no_follow)
-
-
 def verify_size(path: Path, record: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` or ``OSError`` unless ``path`` is a regular file of the recorded size."""
     with open_plain(path) as file:
@@ -103,10 +97,6 @@ def blamed_on(file: Path) -> Iterator[None]:
         line = " ".join(f"{file}: {reason or type(error).__name__}".split())
         printable = "".join(char if char.isprintable() else "?" for char in line)
         raise CheckpointError(printable) from error
-
-
-def _open_no_follow(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _list_folder(path: Path) -> set[str]:

@@ -28,7 +28,10 @@ class Clock:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over the counters."""
-        self.steps, self.updates, self.episodes = (int(state[k]) for k in ("steps", "updates", "episodes"))
+        counts = [state[name] for name in ("steps", "updates", "episodes")]
+        if not all(type(count) is int and 0 <= count <= 2**53 for count in counts):
+            raise ValueError(f"clock: {counts} are not whole numbers from 0 to 2**53")
+        self.steps, self.updates, self.episodes = counts
 
 
 class Every:

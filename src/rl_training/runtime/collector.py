@@ -19,6 +19,7 @@ from rl_training.envs.spaces import describe_observations
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError, is_users_interrupt
+from rl_training.runtime.saved_envs import as_arrays, check_counts, check_journal, like_carry
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array, DiscreteActions
 
@@ -235,24 +236,41 @@ class Collector:
         started = np.asarray(state["started"])
         if started.shape != self._started.shape:
             raise CheckpointError(f"envs: {len(started)} were saved, the config says {len(self._started)}")
+        check_counts(started, self._started, "started")
         self._started[:] = started
-        if state["restore"] != "replayed":
+        if state["restore"] not in ("replayed", "restarted"):
+            raise CheckpointError("envs: neither replayed nor restarted")
+        if odd := state.keys() - {*("restore", "started", "obs", "returns", "lengths", "carry", "journals")}:
+            raise CheckpointError(f"envs: {min(odd)[:60]!r} is not expected")
+        if state["restore"] == "restarted":
             return "restarted"
         if not isinstance(self.envs, _OWN):
             raise CheckpointError("envs: journals were saved, but these environments cannot replay them")
+        returns, lengths = np.asarray(state["returns"]), np.asarray(state["lengths"])
+        check_counts(lengths, self._lengths, "lengths")
+        if returns.shape != self._returns.shape or returns.dtype != self._returns.dtype:
+            raise CheckpointError(f"envs: returns are {returns.dtype}{returns.shape}")
+        if len(state["journals"]) != self.envs.num_envs:
+            raise CheckpointError(
+                f"envs: {len(state['journals'])} journals of {self.envs.num_envs} environments"
+            )
         journals = [state["journals"][str(i)] for i in range(self.envs.num_envs)]
-        replayed = self.envs.call_each("replay_journal", [(_as_arrays(journal),) for journal in journals])
+        for journal, length in zip(journals, lengths, strict=True):
+            check_journal(journal, int(length))
+        replayed = self.envs.call_each("replay_journal", [(as_arrays(journal),) for journal in journals])
         if any(obs is None for obs in replayed):
             return "restarted"
         obs = np.stack(replayed)
         saved = np.asarray(state["obs"])
-        if obs.dtype != saved.dtype or obs.shape != saved.shape or obs.tobytes() != saved.tobytes():
+        if obs.dtype != saved.dtype or obs.shape != saved.shape:
+            raise CheckpointError(f"envs: obs is {saved.dtype}{saved.shape}, not {obs.dtype}{obs.shape}")
+        if obs.tobytes() != saved.tobytes():
             return "restarted"  # not deterministic under reset(seed): the journal does not lead to the saved state
-        self._carry = _like_carry(state.get("carry"), initial_carry)
+        self._carry = like_carry(state.get("carry"), initial_carry)
         self._obs = obs
         self._mask = self._masks_of_envs()
-        self._returns[:] = np.asarray(state["returns"])
-        self._lengths[:] = np.asarray(state["lengths"])
+        self._returns[:] = returns
+        self._lengths[:] = lengths
         return "replayed"
 
     def _masks_of_envs(self) -> Array | None:
@@ -308,23 +326,3 @@ def _without(step: Transitions, dropped: Array) -> Transitions:
     if not dropped.any():
         return step
     return step.select(~dropped)
-
-
-def _like_carry(saved: Any, like: Carry | None) -> Carry | None:
-    """Return a saved memory, after a look at whether it is one of this agent."""
-    if like is None:
-        if saved is not None:
-            raise CheckpointError("envs: a memory was saved, but this agent has none")
-        return None
-    if saved is None:
-        raise CheckpointError("envs: the agent's memory is missing")
-    carry = {name: np.asarray(array) for name, array in saved.items()}
-    if carry.keys() != like.keys() or any(
-        carry[name].shape != array.shape or carry[name].dtype != array.dtype for name, array in like.items()
-    ):
-        raise CheckpointError("envs: the saved memory does not fit the config")
-    return carry
-
-
-def _as_arrays(journal: Mapping[str, Any]) -> dict[str, Any]:
-    return {**journal, "actions": np.asarray(journal["actions"])}

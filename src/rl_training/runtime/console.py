@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from rl_training.errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -20,7 +22,7 @@ def notice(text: str) -> None:
     """Print one line for the person at the terminal, apart from a command's output."""
     # A terminal that is gone must not end the run.
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 class ConsoleLogger:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rl_training.errors import RLTrainingError
+from rl_training.plain_files import read_plain, replacing
 from rl_training.statistics import MIN_SCORES, FloatArray, iqm, seeds_interval
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ PALETTE = (EVAL_COLOR, "#d1642c", "#2f8f5b", "#8c4fa3", "#b8952b", "#4aa5b8", "#
 _MAX_POINTS = 500
 
 
+MAX_LOG_BYTES = 128 * 2**20
+"""Of a log that is read; it may grow beyond that."""
+
+
 class Series(NamedTuple):
     """One metric over environment steps: strictly rising ``steps`` [N] and finite ``values`` [N]."""
 
@@ -53,12 +58,15 @@ class SeedSummary(NamedTuple):
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the records of a ``metrics.jsonl``, without the last one if a kill left it torn."""
-    lines = path.read_bytes().splitlines()
+    try:
+        lines = read_plain(path, MAX_LOG_BYTES).splitlines()
+    except ValueError as error:
+        raise RLTrainingError(f"{path}: {error}") from None
     records = []
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break
             raise RLTrainingError(f"{path}:{number}: not a JSON object") from error
@@ -164,7 +172,7 @@ def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str) -> None:
 
     A log that is lost is left out.
     """
-    logs = [read_metrics(path) for path in metrics_paths if path.is_file()]
+    logs = [read_metrics(path) for path in metrics_paths if os.path.lexists(path)]
     _write_png(build_seeds_figure(logs, title), out)
 
 
@@ -231,7 +239,8 @@ def _write_png(figure: Figure, out: Path) -> None:
 
     part = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
-        FigureCanvasAgg(figure).print_png(part)  # type: ignore[no-untyped-call]
+        with replacing(part) as file:
+            FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
         part.replace(out)
     finally:
         part.unlink(missing_ok=True)

@@ -11,12 +11,14 @@ import numpy as np
 from rl_training.algorithms.protocol import Algorithm
 from rl_training.config import EnvConfig, EvaluationConfig, EvaluationEnvConfig, WrapperConfig
 from rl_training.data.transitions import Carry, carry_on
-from rl_training.envs import EnvFactory, atari, make_vector_env
+from rl_training.envs import EnvFactory, atari, describe_spaces, make_vector_env
 from rl_training.envs.factory import VectorEnv
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import ConfigError, EnvError
+from rl_training.observations import ObsSpec
 from rl_training.runtime import closing
-from rl_training.runtime.policy import decide
+from rl_training.runtime.policy import decide, spaces_to_plain
+from rl_training.runtime.soundness import check_same
 from rl_training.runtime.streams import seed_sequence
 from rl_training.spaces import ActionSpec
 
@@ -69,13 +71,15 @@ def evaluate(
     factory: EnvFactory | None = None,
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[VectorEnv], None] | None = None,
+    obs: ObsSpec | None = None,
 ) -> Evaluation:
     """Play the first ``episodes`` episodes of the evaluation stream greedily.
 
     The episodes are fixed by ``options.seed`` alone, so two evaluations of one policy are equal, and two
     policies are compared on the same episodes. Episode k is played by environment k modulo their number.
     Once ``stop`` returns true, ``Abandoned`` is raised. ``watch`` is shown the environments after their reset and
-    after every step.
+    after every step. Environments whose observations are not as ``obs`` says, or that take other ``actions``, are
+    refused.
     """
     try:
         return _play(
@@ -87,6 +91,7 @@ def evaluate(
             factory,
             stop,
             watch,
+            obs,
         )
     except EnvError as error:
         raise EvaluationError(str(error), details=error.details) from error
@@ -116,6 +121,12 @@ def check_spaces(
         closing.close(played)
 
 
+def refuse_other_spaces(envs: VectorEnv, obs: ObsSpec, actions: ActionSpec) -> None:
+    """Refuse environments that an agent of these observations and actions was not made for."""
+    own = describe_spaces(envs.single_observation_space, envs.single_action_space)
+    check_same(spaces_to_plain(obs, actions), spaces_to_plain(*own), "spaces: observations and actions")
+
+
 def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
     """Return the config of evaluation environments: isolated like those of training, and bounded."""
     if factory is None and atari.serves(env):
@@ -135,6 +146,7 @@ def _play(
     factory: EnvFactory | None,
     stop: Callable[[], bool],
     watch: Callable[[VectorEnv], None] | None,
+    expected: ObsSpec | None,
 ) -> Evaluation:
     count = min(options.num_envs, episodes)
     root = seed_sequence(options.seed, "evaluation")
@@ -143,6 +155,8 @@ def _play(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
     try:
+        if expected is not None:
+            refuse_other_spaces(envs, expected, actions)
         obs, infos = envs.reset()
         carry: Carry | None = None
         if watch is not None:

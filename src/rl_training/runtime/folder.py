@@ -17,7 +17,10 @@ from rl_training.config import ExperimentConfig
 from rl_training.config.loading import dump_yaml
 from rl_training.errors import CheckpointError, ConfigError, RunLockedError, StorageError
 from rl_training.native import fingerprint
+from rl_training.plain_files import make_folder, open_own, read_plain, reason, replacing
 from rl_training.version import __version__
+
+MAX_METADATA_BYTES = 2**20
 
 
 class RunFolder:
@@ -26,10 +29,11 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be used as a run folder: {error.strerror}") from None
+            make_folder(self.checkpoints)
+            self._lock = open_own(self.path / "run.lock", os.O_RDWR)
+        except (OSError, ValueError) as error:
+            where = "run.lock: " if isinstance(error, ValueError) else ""
+            raise ConfigError(f"{path}: cannot be used as a run folder: {where}{reason(error)}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -76,7 +80,7 @@ class RunFolder:
             "algo": algo,
             "title": title,
             "environment": environment_facts(config.threads, config.device),
-            "segments": [*self._read_metadata().get("segments", []), segment],
+            "segments": [*self._segments(), segment],
         }
         write_whole(self.config, dump_yaml(config))
         write_whole(self.path / "metadata.json", json.dumps(metadata, indent=2) + "\n")
@@ -85,20 +89,26 @@ class RunFolder:
         """Write the outcome of the run as JSON for machines."""
         write_whole(self.path / "result.json", json.dumps(result, indent=2) + "\n")
 
+    def _segments(self) -> list[Any]:
+        """Return what ``metadata.json`` says of how the run went on, empty if there is none or it is damaged."""
+        segments = self._read_metadata().get("segments")
+        return segments if isinstance(segments, list) else []
+
     def _read_metadata(self) -> dict[str, Any]:
         """Return what ``metadata.json`` says, empty if there is none or it is damaged."""
         try:
-            data = json.loads((self.path / "metadata.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = json.loads(read_plain(self.path / "metadata.json", MAX_METADATA_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}
 
     def write_error(self, text: str) -> Path:
         """Keep a traceback under ``errors/`` and return where."""
         folder = self.path / "errors"
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-        path.write_text(text, encoding="utf-8")
+        with replacing(path) as file:
+            file.write(text.encode("utf-8", "replace"))
         return path
 
     def close(self) -> None:
@@ -126,8 +136,8 @@ def write_whole(path: Path, text: str) -> None:
     """Replace a small file so that a reader, or a crash, meets the old or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with replacing(temporary) as file:
+            file.write(text.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

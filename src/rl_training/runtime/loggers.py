@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from rl_training.config import LoggingConfig
 from rl_training.errors import RLTrainingError, StorageError
+from rl_training.plain_files import make_folder, open_own, reason
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.console import ConsoleLogger, notice
 from rl_training.runtime.curves import read_metrics
@@ -24,7 +25,7 @@ from rl_training.runtime.event_file import write_record
 from rl_training.runtime.folder import RunFolder, write_whole
 
 Row = Mapping[str, float]
-_FAILURES = (OSError, RLTrainingError)
+_FAILURES = (OSError, ValueError, RLTrainingError)
 _numbers = itertools.count()
 
 
@@ -44,7 +45,7 @@ class JsonLinesLogger:
     """``metrics.jsonl``: one object per row. A resumed run cuts it back to where its checkpoint was made."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._file = os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
         # An agent that was saved elsewhere comes without its log, and truncating would fill it up with zeros.
         self._length = min(offset, os.fstat(self._file.fileno()).st_size)
         self._file.truncate(self._length)
@@ -87,7 +88,8 @@ class CsvLogger:
         if self._extend(row):
             self._rewrite(read_metrics(self._jsonl))  # which holds this row already
             return
-        with self._path.open("a", newline="", encoding="utf-8") as file:
+        handle = open_own(self._path, os.O_WRONLY | os.O_APPEND)
+        with os.fdopen(handle, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns).writerow({"step": step, **_finite(row)})
 
     def close(self) -> None:
@@ -101,8 +103,8 @@ class CsvLogger:
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self._columns)
-        writer.writeheader()
-        writer.writerows(rows)
+        writer.writerow({name: _as_text(name) for name in self._columns})
+        writer.writerows({name: _as_text(value) for name, value in row.items()} for row in rows)
         write_whole(self._path, text.getvalue())
 
 
@@ -118,9 +120,10 @@ class TensorBoardLogger:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         self._event, self._summary = Event, Summary
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
         name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
-        self._file = (folder / f"events.out.tfevents.{name}").open("wb")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(folder / f"events.out.tfevents.{name}", flags, 0o666), "wb")
         self._add(file_version="brain.Event:2")
         if step:
             # Events after the step we go on from are of a continuation that was lost.
@@ -148,8 +151,8 @@ class LogBook:
     ) -> None:
         try:
             self._jsonl = JsonLinesLogger(folder.metrics, offset)
-        except OSError as error:
-            raise StorageError(f"{folder.metrics}: cannot be written: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{folder.metrics}: cannot be written: {reason(error)}") from error
         self._path = folder.metrics
         self._complained = False
         self._loggers: list[Logger] = [self._jsonl]
@@ -206,6 +209,15 @@ class LogBook:
 
 def _finite(row: Row) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in row.items()}
+
+
+def _as_text(value: Any) -> Any:
+    """Return what a spreadsheet would take for a formula as plain text."""
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -109,5 +109,10 @@ class Metrics:
         """Take over what ``state_dict`` gave."""
         self._kept.clear()
         self._sums = {name: (float(total), int(count)) for name, (total, count) in state["sums"].items()}
+        if any(not 0 < count <= 2**53 for _, count in self._sums.values()):
+            raise ValueError("metrics: a mean of no values")
+        episodes = [(float(r), int(length)) for r, length in state["episodes"]]
+        if any(not 0 <= length <= 2**53 for _, length in episodes):
+            raise ValueError("metrics: an episode of impossible length")
         self._episodes.clear()
-        self._episodes.extend((float(r), int(length)) for r, length in state["episodes"])
+        self._episodes.extend(episodes)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.errors import ConfigError, EnvError, StorageError
+from rl_training.plain_files import replacing
 from rl_training.spaces import Array
 
 DEFAULT_FPS = 30.0
@@ -52,7 +53,8 @@ class Mp4Writer:
 
     def __enter__(self) -> Mp4Writer:
         try:
-            self._partial.write_bytes(b"")
+            with replacing(self._partial):
+                pass
         except OSError as error:
             raise ConfigError(f"{self._path}: {error.strerror}") from None
         return self

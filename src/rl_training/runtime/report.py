@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import RLTrainingError, printable
 from rl_training.runtime.console import notice
 from rl_training.runtime.curves import plot_run
 from rl_training.runtime.evaluator import Evaluation
@@ -35,7 +35,7 @@ class TrainResult:
 def write_report(run: Run, folder: RunFolder, result: TrainResult) -> None:
     """Write the outcome for machines, and draw the curve; a picture that cannot be drawn costs a warning only."""
     folder.write_result(_plain(run, result))
-    title = f"{run.spec.title} on {run.config.env.id}, seed {run.config.seed}"
+    title = printable(f"{run.spec.title} on {run.config.env.id}, seed {run.config.seed}")
     try:
         plot_run(folder.metrics, folder.curve, title)
     except (OSError, RLTrainingError) as error:

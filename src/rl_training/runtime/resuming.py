@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def resumed_config(
     ``written`` is the file of the run's folder, which is newer than the checkpoint if a resume with overrides was
     killed early; ``saved`` is what the checkpoint carries.
     """
-    data = read_mapping(written) if written.exists() else saved.model_dump(mode="json")
+    data = read_mapping(written, follow=False) if os.path.lexists(written) else saved.model_dump(mode="json")
     data = apply_overrides(data, overrides)
     if data.get("algo") != saved.algo:  # before its options are looked at, which are those of another
         raise ConfigError("algo: cannot change when a run is resumed; start a new one for that")
@@ -74,8 +75,10 @@ def asks_for_more(
     )
 
 
-def owner_or_branch(path: Path, overrides: Sequence[str]) -> Path:
-    """Return the run that a checkpoint is the newest of, or a new run branched off it."""
+def owner_or_branch(
+    path: Path, overrides: Sequence[str], check: Callable[[ExperimentConfig[Any]], None]
+) -> Path:
+    """Return the run that a checkpoint is the newest of, or a new run branched off it; ``check`` may refuse that."""
     path = path.absolute()
     checkpoint = read_checkpoint(path)
     owner = path.parent.parent
@@ -88,7 +91,7 @@ def owner_or_branch(path: Path, overrides: Sequence[str]) -> Path:
     if branch.exists():
         raise ConfigError(f"{branch}: exists already; resume that one or remove it")
     # May refuse, before anything is written.
-    resumed_config(branch / "config.yaml", checkpoint, checkpoint_config(checkpoint), overrides)
+    check(resumed_config(branch / "config.yaml", checkpoint, checkpoint_config(checkpoint), overrides))
     copy_run(checkpoint, owner / "metrics.jsonl", branch)
     notice(f"branching off {path.name} into {branch}")
     return branch

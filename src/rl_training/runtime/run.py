@@ -11,6 +11,7 @@ from rl_training.algorithms import catalogue
 from rl_training.algorithms.protocol import Algorithm, Experience
 from rl_training.algorithms.spec import OBS_KINDS, AlgorithmSpec, BuildContext, NetworkFactory
 from rl_training.config import ExperimentConfig
+from rl_training.current_folder import within
 from rl_training.envs import EnvFactory, describe_spaces, make_vector_env, resolve
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
@@ -21,7 +22,8 @@ from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluator import check_spaces
 from rl_training.runtime.metrics import Metrics
-from rl_training.runtime.policy import Policy, spaces_to_plain
+from rl_training.runtime.policy import Policy, spaces_from_plain, spaces_to_plain
+from rl_training.runtime.soundness import check_finite, check_no_more, check_same, sound
 from rl_training.runtime.streams import Streams, seed_sequence
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec
@@ -85,20 +87,23 @@ class Run:
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> str:
         """Take over the state of a checkpoint; return how the environments came back."""
-        try:
+        with sound("checkpoint"):
+            saved = spaces_to_plain(*spaces_from_plain(tree["spaces"]))
+            own = spaces_to_plain(self.policy.obs, self.policy.actions)
+            check_same(saved, own, "checkpoint: spaces: observations and actions")
             load_learner(self.algorithm, tree)
             self.experience.load_state_dict(tree["replay"])
             self.streams.load_state_dict(tree["rng"])
             self.clock.load_state_dict(tree["loop"]["clock"])
+            _check_pace(tree["replay"], self.clock.steps)
             self.metrics.load_state_dict(tree["loop"]["metrics"])
-            self.timer.seconds.update({name: float(seconds) for name, seconds in tree["time"].items()})
+            self.timer.load(tree["time"])
             restored = self.collector.load_state_dict(
                 tree["envs"], self.algorithm.exploration_carry(self.config.env.num_envs)
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(
-                f"checkpoint: part missing or malformed: {type(error).__name__}: {error}"
-            ) from error
+            check_no_more(tree["replay"], self.experience.state_dict(), "replay")
+            loop = {"clock": self.clock.state_dict(), "metrics": self.metrics.state_dict()}
+            check_no_more(tree["loop"], {**loop, "learner": tree["loop"]["learner"]}, "loop")
         if restored == "restarted":
             self.experience.interrupt()
         return restored
@@ -117,7 +122,7 @@ def build_context(
 ) -> BuildContext:
     """Gather what a spec builds from."""
     if network is None and config.network.factory is not None:
-        network = resolve(config.network.factory, "network.factory")
+        network = within(resolve(config.network.factory, "network.factory"))
     return BuildContext(config, obs, actions, streams, pick_device(config.device), network)
 
 
@@ -165,7 +170,25 @@ def _refused_observations(spec: AlgorithmSpec, obs: ObsSpec, kind: str) -> str:
 def load_learner(algorithm: Algorithm[Any], tree: Mapping[str, Any]) -> None:
     """Give a learner the state that a checkpoint holds of it."""
     state = {"model": tree["model"], "optimizer": tree["optimizer"], "counters": tree["loop"]["learner"]}
+    check_finite({name: state[name] for name in ("model", "optimizer")}, "checkpoint")
+    _check_moments(state["optimizer"])
     algorithm.load_state_dict(state)
+    check_no_more(state, algorithm.state_dict(), "checkpoint")
+
+
+def _check_moments(optimizer: Mapping[str, Any]) -> None:
+    """Refuse numbers of Adam's that no training leads to."""
+    for name, value in optimizer.items():
+        if isinstance(value, Mapping):
+            _check_moments(value)
+        elif name in ("exp_avg_sq", "step") and bool((value < 0).any()):
+            raise CheckpointError(f"checkpoint: optimizer/{name}: negative")
+
+
+def _check_pace(replay: Mapping[str, Any], steps: int) -> None:
+    """Refuse a replay that would have updates made up for that were never due."""
+    if "env_steps" in replay and replay["env_steps"] != steps:
+        raise CheckpointError(f"replay: it is at step {replay['env_steps']}, the clock at {steps}")
 
 
 def pick_device(name: str) -> torch.device:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import StorageError
+from rl_training.plain_files import open_plain, reason, replacing
 from rl_training.runtime.checkpoint import (
     LATEST,
     Checkpoint,
@@ -89,19 +90,19 @@ def copy_run(checkpoint: Checkpoint, log: Path, target: Path) -> None:
             copy.mkdir(parents=True)
             for file in checkpoint.path.iterdir():
                 _copy_file(file, copy / file.name)
-            if log.exists():
+            if os.path.lexists(log):
                 _copy_file(log, folder.metrics)
             for changed in (copy, folder.checkpoints, folder.path):
                 DISK.sync_folder(changed)
             DISK.rename(partial, target)
             DISK.sync_folder(target.parent)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise StorageError(f"{target}: not made: {error.strerror or error}") from error
+            raise StorageError(f"{target}: not made: {reason(error)}") from error
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as content, target.open("wb") as copy:
+    with open_plain(source) as content, replacing(target) as copy:
         shutil.copyfileobj(content, copy)
         copy.flush()
         os.fsync(copy.fileno())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError, EnvError, NonFiniteError, StorageError
+from rl_training.plain_files import reason
 from rl_training.runtime.callbacks import Callback, keyed
 from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
@@ -22,8 +23,15 @@ from rl_training.runtime.report import TrainResult
 from rl_training.runtime.run import Run
 from rl_training.runtime.saving import Saver
 from rl_training.runtime.signals import Interrupted, SignalGuard
+from rl_training.runtime.soundness import check_whole, sound
+from rl_training.runtime.trust import needs_trust
 
 __all__ = ["Interrupted", "Session", "TrainResult"]
+
+
+_STATE = frozenset(
+    ["best", "best_at", "log_offset", "logged_at", "evaluation_due", "stop_reason", "callbacks"]
+)
 
 
 class Session:
@@ -112,6 +120,7 @@ class Session:
 
         A run that had been stopped stays stopped, unless it is told to ``forget_stop``.
         """
+        check_whole(checkpoint)
         restored = self.run.load_state_dict(checkpoint.tree)
         try:
             state = checkpoint.tree["session"]
@@ -123,13 +132,20 @@ class Session:
             self._logged_at = int(state["logged_at"])
             self._evaluation_due = bool(state["evaluation_due"])
             reason = state["stop_reason"]
+            if not (reason is None or isinstance(reason, str)) or not isinstance(
+                state["evaluation_due"], bool
+            ):
+                raise TypeError("stop_reason or evaluation_due")
             self.stop_reason = None if reason is None or forget_stop else str(reason)
             saved_callbacks = dict(state["callbacks"])
-        except (KeyError, TypeError, ValueError) as error:
+            if state.keys() - _STATE:
+                raise ValueError(f"{min(state.keys() - _STATE)[:60]!r} is not expected")
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CheckpointError(f"{checkpoint.path}: session: {type(error).__name__}: {error}") from error
         for key, callback in self._keyed.items():
             if key in saved_callbacks:
-                callback.load_state_dict(saved_callbacks.pop(key))
+                with sound(f"{checkpoint.path}: session: callback {key}"):
+                    callback.load_state_dict(saved_callbacks.pop(key))
         if saved_callbacks:
             notice(
                 f"warning: saved state of callbacks that are not given: {', '.join(sorted(saved_callbacks))}"
@@ -172,9 +188,8 @@ class Session:
         saved = self._save_once()
         name = signal.Signals(number).name
         where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
-        raise Interrupted(
-            f"{name}: stopped, {where}; go on with: rl-training resume {self.folder.path}", number
-        )
+        again = f"rl-training resume {self.folder.path}{' --trust' if needs_trust(self.run.config) else ''}"
+        raise Interrupted(f"{name}: stopped, {where}; go on with: {again}", number)
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
@@ -297,8 +312,8 @@ class Session:
         try:
             path = self.folder.write_error(error.details or "".join(traceback.format_exception(error)))
             notice(f"traceback: {path}")
-        except OSError as refused:
-            notice(f"warning: the traceback could not be kept: {refused.strerror}")
+        except (OSError, ValueError) as refused:
+            notice(f"warning: the traceback could not be kept: {reason(refused)}")
         try:
             _ = self._save(envs_lost=True) if envs_lost else self._save_once()
         except StorageError as refused:

@@ -39,7 +39,7 @@ class Streams:
         if set(state) != set(self._generators):
             raise CheckpointError(f"rng: streams {sorted(state)} do not match {sorted(self._generators)}")
         for name, words in state.items():
-            if words.dtype != torch.uint64 or words.shape != (6,):
+            if not isinstance(words, torch.Tensor) or words.dtype != torch.uint64 or words.shape != (6,):
                 raise CheckpointError(f"rng: stream '{name}' is not 6 words of 64 bits")
             _unpack(self._generators[name], words.numpy())
 
@@ -63,6 +63,8 @@ def _pack(generator: np.random.Generator) -> np.ndarray[Any, Any]:
 
 def _unpack(generator: np.random.Generator, words: np.ndarray[Any, Any]) -> None:
     low, high, inc_low, inc_high, has_half, half = (int(word) for word in words)
+    if has_half > 1 or half >= 2**32 or not inc_low & 1:
+        raise CheckpointError("rng: not the state of a generator")
     generator.bit_generator.state = {
         "bit_generator": "PCG64",
         "state": {"state": low | high << 64, "inc": inc_low | inc_high << 64},

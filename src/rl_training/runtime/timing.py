@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 
 TRAINING = ("environment", "inference", "replay", "learning", "other")
+_MOST = 1e12
+"""Seconds, about 30,000 years."""
 ACCOUNTS = (*TRAINING, "evaluation", "checkpoint")
 
 
@@ -20,6 +23,15 @@ class Timer:
         now = perf_counter()
         self.seconds[account] += now - self._last
         self._last = now
+
+    def load(self, seconds: Mapping[str, float]) -> None:
+        """Take over the accounts of a run that goes on."""
+        if seconds.keys() != self.seconds.keys():
+            raise ValueError("time: not the accounts of a run")
+        for name, value in seconds.items():
+            if isinstance(value, bool) or not 0.0 <= value < _MOST:
+                raise ValueError(f"time: {name} is {value}")
+            self.seconds[name] = float(value)
 
     @property
     def total(self) -> float:

@@ -10,6 +10,7 @@ from rl_training.config import EnvConfig, EvaluationConfig, EvaluationEnvConfig,
 from rl_training.envs import EnvFactory, atari, rendering
 from rl_training.envs.factory import VectorEnv
 from rl_training.errors import ConfigError
+from rl_training.observations import ObsSpec
 from rl_training.runtime.evaluator import Evaluation, adapted, evaluate
 from rl_training.runtime.mp4 import Mp4Writer, check_target, frame_rate
 from rl_training.spaces import ActionSpec, Array
@@ -25,6 +26,7 @@ def record(
     episodes: int,
     path: Path,
     factory: EnvFactory | None = None,
+    obs: ObsSpec | None = None,
 ) -> Evaluation:
     """Play the first ``episodes`` evaluation episodes into an MP4 file and return how they went.
 
@@ -45,7 +47,7 @@ def record(
             while len(waiting) > 1:
                 video.add(waiting.pop(0), frame_rate(envs.metadata.get("render_fps")))
 
-        return evaluate(algorithm, filmed, actions, alone, episodes, factory, watch=watch)
+        return evaluate(algorithm, filmed, actions, alone, episodes, factory, watch=watch, obs=obs)
 
 
 def _filmed(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:

@@ -40,7 +40,9 @@ from rl_training.runtime.resuming import (
 from rl_training.runtime.run import Run, build_policy, load_learner
 from rl_training.runtime.session import Session
 from rl_training.runtime.signals import SignalGuard
+from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.streams import Streams
+from rl_training.runtime.trust import check_names
 from rl_training.runtime.video import record
 
 __all__ = [
@@ -88,20 +90,32 @@ def resume(
     env: EnvFactory | None = None,
     network: NetworkFactory | None = None,
     console: bool = True,
+    trust: bool = False,
 ) -> TrainResult:
-    """Go on with a run from its newest checkpoint, or branch a new run off an older one."""
+    """Go on with a run from its newest checkpoint, or branch a new run off an older one.
+
+    Without ``trust``, the run may name no code but that of installed packages (see ``runtime.trust``).
+    """
+
+    def check(config: ExperimentConfig[Any]) -> None:
+        check_names(config, trust, env=env is None, network=network is None)
+
     path, is_run = locate(path)
     if not is_run:
-        path = owner_or_branch(path, overrides)
+        path = owner_or_branch(path, overrides, check)
     with SignalGuard() as guard, RunFolder(path) as folder:
-        if folder.config.exists() and not list_checkpoints(folder.checkpoints):
-            config = catalogue.experiment(apply_overrides(read_mapping(folder.config), overrides))
+        if os.path.lexists(folder.config) and not list_checkpoints(folder.checkpoints):
+            config = catalogue.experiment(
+                apply_overrides(read_mapping(folder.config, follow=False), overrides)
+            )
+            check(config)
             notice(f"{path}: no checkpoint yet, so the run starts again")
             with closing(Run(config, env=env, network=network)) as run:
                 return _begin(run, folder, guard, callback, console)
         checkpoint = _newest(folder)
         saved = checkpoint_config(checkpoint)
         config = resumed_config(folder.config, checkpoint, saved, overrides)
+        check(config)
         with closing(Run(config, env=env, network=network)) as run:
             session = _session(run, folder, guard, callback, console)
             restored = session.load(checkpoint, forget_stop=asks_for_more(config, saved, overrides))
@@ -157,7 +171,7 @@ def _conclude(session: Session) -> TrainResult:
 
 def _is_used(path: Path) -> bool:
     held = ("config.yaml", "metrics.jsonl", "facts.json")  # the last of a benchmark
-    return any((path / name).exists() for name in held)
+    return any(os.path.lexists(path / name) for name in held)
 
 
 def _used(path: Path) -> ConfigError:
@@ -185,21 +199,19 @@ def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
 
 
 def load_policy(
-    checkpoint: Checkpoint, network: NetworkFactory | None = None
+    checkpoint: Checkpoint, network: NetworkFactory | None = None, *, trust: bool = False
 ) -> tuple[Policy, ExperimentConfig[Any]]:
     """Build the agent of a checkpoint; no environment is needed for that."""
+    check_whole(checkpoint)
     config = checkpoint_config(checkpoint)
+    check_names(config, trust, env=False, wrappers=False, network=network is None)
     torch.set_num_threads(config.threads)
-    try:
+    with sound(str(checkpoint.path)):
         obs, actions = spaces_from_plain(checkpoint.tree["spaces"])
         policy = build_policy(
             config, catalogue.find(config.algo), obs, actions, Streams(config.seed), network
         )
         load_learner(policy.algorithm, checkpoint.tree)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: part missing or malformed: {type(error).__name__}: {error}"
-        ) from error
     return policy, config
 
 
@@ -210,12 +222,14 @@ def evaluate_policy(
     *,
     seed: int | None = None,
     env: EnvFactory | None = None,
+    trust: bool = False,
 ) -> Evaluation:
     """Play evaluation episodes; by default the same ones as at the end of training."""
+    check_names(config, trust, env=env is None, network=False)
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least one has to be played")
     options = _evaluation_options(config, seed)
-    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env)
+    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env, obs=policy.obs)
 
 
 def record_policy(
@@ -226,10 +240,12 @@ def record_policy(
     *,
     seed: int | None = None,
     env: EnvFactory | None = None,
+    trust: bool = False,
 ) -> Evaluation:
     """Write a video of the first evaluation episodes and return how they went."""
+    check_names(config, trust, env=env is None, network=False)
     options = _evaluation_options(config, seed)
-    return record(policy.algorithm, config.env, policy.actions, options, episodes, path, env)
+    return record(policy.algorithm, config.env, policy.actions, options, episodes, path, env, policy.obs)
 
 
 def _evaluation_options(config: ExperimentConfig[Any], seed: int | None) -> EvaluationConfig:
