@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from helpers.command_line import command
+from rl_training.envs.spaces import describe_observations
+from rl_training.errors import ConfigError, EnvError
 
 SMALL = (
     "total_timesteps=60",
@@ -97,3 +101,27 @@ def test_what_turns_into_something_else_is_named_at_that_step(
     assert code == 3
     assert line.startswith(f"env 0: {message} (episode seed ")
     assert line.endswith(", step 10)")
+
+
+def test_bits_that_are_no_bits_are_refused() -> None:
+    spec = describe_observations(spaces.MultiBinary(4))
+    with pytest.raises(EnvError, match=r"\[1, 0, 1, 2\] should be zeros and ones"):
+        spec.pack(np.array([1, 0, 1, 2], np.int8))
+    for wrong in ([1, 0, 1, 2], [1, 0, 1, -1]):
+        with pytest.raises(ConfigError, match="obs: should be zeros and ones"):
+            spec.from_user(wrong)
+    assert spec.from_user([1, 0, 1, 1])[0].tolist() == [[1, 0, 1, 1]]
+
+
+def test_scaled_images_are_refused_when_predicting() -> None:
+    """Even one of zeros and ones, which would fit bytes."""
+    spec = describe_observations(spaces.Box(0, 255, (10, 10, 1), np.uint8))
+    with pytest.raises(ConfigError, match="obs: images are uint8, from 0 to 255, not floats"):
+        spec.from_user(np.ones((10, 10, 1), np.float32))
+    assert spec.from_user(np.ones((10, 10, 1), np.int64).tolist())[1]
+
+
+def test_something_else_than_a_dict_is_told_what_is_expected() -> None:
+    spec = describe_observations(spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}))
+    with pytest.raises(ConfigError, match=r"^obs: expected a dict with a, b$"):
+        spec.from_user(3)

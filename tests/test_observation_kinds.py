@@ -89,7 +89,7 @@ def test_taken_throughout_or_refused_by_name(algo: str, kind: str, tmp_path: Pat
     assert any(not np.array_equal(network[key], after[key]) for key in network)
 
     # A checkpoint holds everything: what is loaded acts alike, with an environment or without, and goes on alike.
-    saved = save_checkpoint(tmp_path, run.clock.steps, run.state_dict(), {})
+    saved = save_checkpoint(tmp_path, run.clock.steps, {**run.state_dict(), "session": {}}, {})
     checkpoint, _ = newest_checkpoint(saved.parent)
     again = run_of(algo, kind)
     assert again.load_state_dict(checkpoint.tree) == "replayed"

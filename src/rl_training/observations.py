@@ -216,6 +216,8 @@ class ObsSpec:
             except EnvError:
                 holder = "dict" if isinstance(part.path[0], str) else "tuple"
                 names = ", ".join(part.name for part in self.parts)
+                if not isinstance(obs, (Mapping, tuple, list)):
+                    raise ConfigError(f"obs: expected a {holder} with {names}") from None
                 raise ConfigError(f"{key}: missing; expected a {holder} with {names}") from None
             array, single = _cast(given, part, key)
             own = None if single else len(array)
@@ -265,9 +267,7 @@ def require_images(parts: Iterable[ObsPart], smallest: int = MIN_IMAGE) -> None:
         if part.kind != "image":
             continue
         what = f"env: observation '{part.name}'" if part.path else "env: observations"
-        advice = (
-            "flatten it with the wrapper FlattenObservation, or bring a network of your own (network.factory)"
-        )
+        advice = "flatten it with the wrapper FlattenObservation"
         if len(part.shape) > 4:
             raise ConfigError(
                 f"{what} of shape {part.shape}: images have three dimensions, or four if frames are stacked; {advice}"
@@ -275,7 +275,7 @@ def require_images(parts: Iterable[ObsPart], smallest: int = MIN_IMAGE) -> None:
         if part.dtype not in (np.dtype(np.uint8), np.dtype(np.bool_)):
             raise ConfigError(
                 f"{what} of shape {part.shape}: an image is made of uint8, from 0 to 255, not of {part.dtype.name}; "
-                f"convert it, {advice}"
+                f"convert it, or {advice}"
             )
         if min(part.frame[1:]) < smallest:
             raise ConfigError(
@@ -324,6 +324,12 @@ def _cast(given: Any, part: ObsPart, key: str) -> tuple[Array, bool]:
         cast = array.astype(part.dtype)
     if not (np.array_equal(cast, array) if part.dtype.kind in "iub" else np.isfinite(cast).all()):
         raise ConfigError(f"{key}: values do not fit {part.dtype}")
+    if part.kind == "image" and array.dtype.kind == "f":
+        raise ConfigError(
+            f"{key}: images are {part.dtype}, from 0 to {part.high:g}, not floats; they are scaled inside the network"
+        )
+    if part.kind == "binary" and (cast.astype(np.int64) >> 1).any():
+        raise ConfigError(f"{key}: should be zeros and ones")
     if part.kind == "discrete":
         cast = cast - np.array(part.starts).reshape(shape)
         if (cast < 0).any() or (cast >= np.array(part.counts).reshape(shape)).any():
@@ -349,6 +355,8 @@ def _as_part(value: Any, part: ObsPart, count: int | None = None) -> Array:
         raise EnvError(f"{what} shape: expected {shape}, got {array.shape}")
     if array.dtype != part.dtype:
         raise EnvError(f"{what} dtype: expected {part.dtype}, got {array.dtype}")
+    if part.kind == "binary" and (array.astype(np.int64) >> 1).any():
+        raise EnvError(f"{what}: {array.tolist()} should be zeros and ones")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise EnvError(
             f"{what}: expected finite numbers, got {int((~np.isfinite(array)).sum())} NaN or infinite"

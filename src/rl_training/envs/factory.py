@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import re
 import sys
 import types
 import warnings
@@ -231,6 +232,14 @@ def _refused(env_id: str, error: BaseException, kwargs: dict[str, Any]) -> RLTra
         return CannotRender(env_id)
     if (needed := named_by("env.id", env_id, error)) is not None:
         return needed
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", reason)
+    if unknown is not None and unknown.group(1) in kwargs:
+        where = (
+            "; options of ALE's vector environment need env.vectorization=native"
+            if env_id[:4] == "ALE/"
+            else ""
+        )
+        return ConfigError(f"env.kwargs.{unknown.group(1)}: '{env_id}' takes no such argument{where}")
     by_kwargs = isinstance(error, ValueError) and kwargs
     if by_kwargs or isinstance(error, (gym.error.Error, TypeError, ImportError)):
         return ConfigError(f"env: '{env_id}' cannot be made: {reason}")
