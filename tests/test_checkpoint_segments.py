@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rl_training.errors import CheckpointError
-from rl_training.runtime import checkpoint_read
+from rl_training.runtime import checkpoint_read, soundness
 from rl_training.runtime.checkpoint import (
     Saved,
     SaveFailed,
@@ -546,6 +546,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return {**real(self, **options), "frames": segments}
 
     monkeypatch.setattr(Run, "state_dict", state_dict)
+    monkeypatch.setattr(soundness, "SECTIONS", soundness.SECTIONS | {"frames"})
     return seen
 
 

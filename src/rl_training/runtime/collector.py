@@ -256,7 +256,7 @@ class Collector:
             )
         journals = [state["journals"][str(i)] for i in range(self.envs.num_envs)]
         for journal, length in zip(journals, lengths, strict=True):
-            check_journal(journal, int(length))
+            check_journal(journal, int(length), of_games=isinstance(self.envs, AtariVector))
         replayed = self.envs.call_each("replay_journal", [(as_arrays(journal),) for journal in journals])
         if any(obs is None for obs in replayed):
             return "restarted"

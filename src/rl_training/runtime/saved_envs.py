@@ -38,15 +38,19 @@ def check_counts(given: Array, own: Array, name: str) -> None:
         raise CheckpointError(f"envs: {name} are no counts of {len(own)} environments")
 
 
-def check_journal(journal: Mapping[str, Any], length: int) -> None:
-    """Refuse what is not the journal of an episode that is ``length`` steps old."""
+def check_journal(journal: Mapping[str, Any], length: int, *, of_games: bool) -> None:
+    """Refuse what is not the journal of an episode that is ``length`` steps old.
+
+    One ``of_games`` begins with the game, in which several lives may have been lost, each of them an episode.
+    """
     if journal.keys() != {"seed", "next", "actions"}:
         raise CheckpointError("envs: not a journal")
     seed, following, actions = journal["seed"], journal["next"], np.asarray(journal["actions"])
     if not all(type(number) is int and 0 <= number < 2**63 for number in (seed, following)):
         raise CheckpointError(f"envs: a journal of episode seed {str(seed)[:30]}, {str(following)[:30]}")
-    if actions.ndim < 1 or len(actions) != length or length > MAX_JOURNAL:
-        raise CheckpointError(f"envs: a journal of {len(actions)} actions in an episode of {length} steps")
+    count = len(actions) if actions.ndim else -1
+    if not (count >= length if of_games else count == length) or count > MAX_JOURNAL:
+        raise CheckpointError(f"envs: a journal of {count} actions in an episode of {length} steps")
 
 
 def as_arrays(journal: Mapping[str, Any]) -> dict[str, Any]:
