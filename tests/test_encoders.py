@@ -43,8 +43,8 @@ def by_hand(space: spaces.Space[Any], obs: Any) -> list[float]:
         elif isinstance(space, spaces.Discrete):
             others.extend(one_hot(int(obs) - int(space.start), int(space.n)))
         elif isinstance(space, spaces.MultiDiscrete):
-            for number, count in zip(obs, space.nvec, strict=True):
-                others.extend(one_hot(int(number), int(count)))
+            for number, first, count in zip(obs, space.start, space.nvec, strict=True):
+                others.extend(one_hot(int(number - first), int(count)))
         elif isinstance(space, spaces.MultiBinary):
             others.extend(float(bit) for bit in obs)
         elif np.asarray(obs).ndim < 3:
@@ -56,7 +56,17 @@ def by_hand(space: spaces.Space[Any], obs: Any) -> list[float]:
 
 
 WITHOUT_IMAGES = [
-    *("vector", "double", "scalar", "matrix", "bytes", "discrete", "multi_discrete", "multi_binary"),
+    *(
+        "vector",
+        "double",
+        "scalar",
+        "matrix",
+        "bytes",
+        "discrete",
+        "multi_discrete",
+        "one_of_many",
+        "multi_binary",
+    ),
     *("dict_of_vectors", "nested"),
 ]
 

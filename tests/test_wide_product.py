@@ -38,6 +38,35 @@ def test_only_where_it_is_faster() -> None:
     assert wide_product(double, double.t()) is None
 
 
+def test_what_torch_refuses_is_left_to_torch() -> None:
+    a, b = torch.ones(64, 1024), torch.ones(1024, 64)
+    assert wide_product(a, torch.ones(1023, 64)) is None
+    assert wide_product(a[None], b) is None
+    for start in (
+        torch.ones(63),
+        torch.ones(128)[::2],
+        torch.ones(64, dtype=torch.float64),
+        torch.ones(1, 64),
+    ):
+        assert wide_product(a, b, start) is None
+    mlp = MLP((600, 64, 64))
+    for width in (300, 4_000):
+        with pytest.raises(RuntimeError), torch.no_grad():
+            mlp(torch.ones(64, width))
+
+
+@needs_library
+def test_the_default_dtype_does_not_matter() -> None:
+    a, b = torch.ones(64, 1024), torch.ones(1024, 64)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = wide_product(a, b)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found is not None
+    torch.testing.assert_close(found, torch.full((64, 64), 1024.0))
+
+
 @needs_library
 def test_perceptron_behind_an_encoder_has_the_gradient_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

@@ -51,6 +51,8 @@ class ObsPart:
     channels_last: bool = False
     stack: int = 1
     """Of images: how many frames are stacked along the first axis, the newest last."""
+    scalar: bool = False
+    """Whether it is a single number, which comes without the dimension that it has here."""
 
     @property
     def name(self) -> str:
@@ -99,6 +101,7 @@ class ObsPart:
             float(plain["high"]),
             bool(plain["channels_last"]),
             int(plain["stack"]),
+            bool(plain["scalar"]),
         )
 
     def describe(self) -> str:
@@ -268,6 +271,8 @@ def require_images(parts: Iterable[ObsPart], smallest: int = MIN_IMAGE) -> None:
             continue
         what = f"env: observation '{part.name}'" if part.path else "env: observations"
         advice = "flatten it with the wrapper FlattenObservation"
+        if 0 in part.shape:
+            raise ConfigError(f"{what} of shape {part.shape}: there is nothing in it")
         if len(part.shape) > 4:
             raise ConfigError(
                 f"{what} of shape {part.shape}: images have three dimensions, or four if frames are stacked; {advice}"
@@ -311,12 +316,11 @@ def _cast(given: Any, part: ObsPart, key: str) -> tuple[Array, bool]:
     except ValueError:
         raise ConfigError(f"{key}: not an array of numbers") from None
     shape = part.shape
-    number = part.kind == "discrete" and shape == (1,)  # comes without a dimension of its own
-    if number and array.ndim < 2:
+    if part.scalar and array.ndim < 2:
         array = array[..., None]
     single = array.ndim == len(shape)
     if array.shape[0 if single else 1 :] != shape or not array.size:
-        expected = () if number else shape
+        expected = () if part.scalar else shape
         raise ConfigError(f"{key}: expected shape {expected}, or a batch of them, got {np.shape(given)}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ConfigError(f"{key}: contains NaN or infinity")

@@ -16,6 +16,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "bytes": spaces.Box(0, 255, (6,), np.uint8),
     "discrete": spaces.Discrete(7, start=-2),
     "multi_discrete": spaces.MultiDiscrete([3, 4]),
+    "one_of_many": spaces.MultiDiscrete([5], start=[2]),
     "multi_binary": spaces.MultiBinary(5),
     "grey_image": spaces.Box(0, 255, (12, 12), np.uint8),
     "image_first": spaces.Box(0, 255, (3, 12, 14), np.uint8),
@@ -26,6 +27,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
         {
             "camera": spaces.Box(0, 255, (10, 10, 3), np.uint8),
             "gear": spaces.Discrete(3, start=1),
+            "gears": spaces.MultiDiscrete([4]),
             "speed": spaces.Box(-1.0, 1.0, (2,), np.float32),
         }
     ),

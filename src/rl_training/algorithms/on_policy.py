@@ -148,14 +148,14 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         everything = np.concatenate([rollout.obs.reshape(-1, *rollout.obs.shape[2:]), rollout.extra_obs])
         with torch.no_grad():
             x = network.features(torch.as_tensor(everything, device=self.device))
-            body = self._body(network, x)
-            values = network.critic(body)[:, 0].cpu().numpy()
             count = rollout.reward.size
+            out, value = self._outputs(network, x, count)
+            values = value.cpu().numpy()
             gained, target = self.worth(rollout, reward, values[:count].reshape(steps), values[count:])
             rows = self._tensor(np.flatnonzero(rollout.valid.ravel()))
             action = self._tensor(rollout.action.reshape(count, *rollout.action.shape[2:]))
             mask = None if rollout.mask is None else self._tensor(rollout.mask.reshape(count, -1))
-            chances = self.head.distribution(network.actor(body[:count]), network.log_std, mask)
+            chances = self.head.distribution(out, network.log_std, mask)
             every = Samples(
                 x[:count],
                 action,
@@ -167,11 +167,22 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
             )
         return every if len(rows) == count else every.take(rows)
 
-    def _body(self, network: MLPActorCritic, x: torch.Tensor) -> torch.Tensor:
-        """Return what actor and critic see; images in portions, since convolutions take a lot of memory."""
+    def _outputs(
+        self, network: MLPActorCritic, x: torch.Tensor, count: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return outputs of the policy for the first ``count`` rows, and all values.
+
+        Images are looked at in portions, since convolutions take a lot of memory.
+        """
         if not network.learned:
-            return network.trunk(x)  # type: ignore[no-any-return]
-        return torch.cat([network.trunk(x[i : i + MAX_IMAGES]) for i in range(0, len(x), MAX_IMAGES)])
+            body = network.trunk(x)
+            return network.actor(body[:count]), network.critic(body)[:, 0]
+        outs, values = [], []
+        for part in x.split(MAX_IMAGES):
+            body = network.trunk(part)
+            outs.append(network.actor(body))
+            values.append(network.critic(body)[:, 0])
+        return torch.cat(outs)[:count], torch.cat(values)
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.as_tensor(array, device=self.device)

@@ -23,7 +23,7 @@ from rl_training.envs.closing import close_all
 from rl_training.envs.extras import import_by_prefix, named_by
 from rl_training.envs.headless import prepare
 from rl_training.envs.journal import EpisodeSeeds, JournaledEnv
-from rl_training.envs.spaces import describe_spaces
+from rl_training.envs.spaces import describe_spaces, require_known_stack
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import ConfigError, EnvError, RLTrainingError, did_you_mean, is_users_interrupt
@@ -114,6 +114,7 @@ def make_vector_env(
     if config.vectorization == "native":
         return _native(config, len(seeds))
     probe = make_env(config, factory)  # a mistake in the config shows here, not in a worker
+    require_known_stack(probe)
     describe_spaces(probe.observation_space, probe.action_space)
     close_all([probe])
     fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]

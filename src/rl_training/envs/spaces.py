@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -54,11 +55,17 @@ def describe_observations(space: gym.Space[Any]) -> ObsSpec:
 
 def _parts(space: gym.Space[Any], path: Path) -> list[ObsPart]:
     if isinstance(space, gym.spaces.Dict):
-        return [part for key, inner in space.spaces.items() for part in _parts(inner, (*path, str(key)))]
+        for key in space.spaces:
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"env: observations: {key!r} is no name of a part; keys of a Dict should be text"
+                )
+        return [part for key, inner in space.spaces.items() for part in _parts(inner, (*path, key))]
     if isinstance(space, gym.spaces.Tuple):
         return [part for i, inner in enumerate(space.spaces) for part in _parts(inner, (*path, i))]
     if isinstance(space, gym.spaces.Discrete):
-        return [_discrete(path, (1,), (int(space.n),), (int(space.start),))]
+        part = _discrete(path, (1,), (int(space.n),), (int(space.start),))
+        return [dataclasses.replace(part, scalar=True)]
     if isinstance(space, gym.spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), space.start.ravel().tolist()
         return [_discrete(path, tuple(space.shape), tuple(counts), tuple(starts))]
@@ -106,6 +113,17 @@ def frames_stacked(env: gym.Env[Any, Any]) -> int:
             return int(env.stack_size)
         env = env.env
     return 1
+
+
+def require_known_stack(env: gym.Env[Any, Any]) -> None:
+    """Refuse arrays of four dimensions that are not the frames of Gymnasium's wrapper, whatever else they may be."""
+    space = env.observation_space
+    if isinstance(space, gym.spaces.Box) and len(space.shape) == 4 and frames_stacked(env) != space.shape[0]:
+        raise ConfigError(
+            f"env: observations of shape {space.shape}: four dimensions are taken from the wrapper FrameStackObservation "
+            "only, as the last one that changes observations; put several images into a Dict, or flatten them with the "
+            "wrapper FlattenObservation"
+        )
 
 
 def describe_actions(action_space: gym.Space[Any]) -> ActionSpec:

@@ -37,15 +37,19 @@ def _compiled() -> Callable[..., None] | None:
 def wide_product(a: torch.Tensor, b: torch.Tensor, start: torch.Tensor | None = None) -> torch.Tensor | None:
     """Return a @ b without a graph, ``start`` [columns] added to each row.
 
-    None where torch is as fast, or there is no compiled code.
+    None where torch is as fast, where it has an error to raise, or where there is no compiled code.
     """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        return None
     (rows, inner), columns = a.shape, b.shape[1]
     if min(rows, columns) < MIN_SIDE or rows * inner * columns < MIN_PRODUCTS:
         return None
     compiled = _compiled()
     if compiled is None or not (_is_plain(a) and _is_plain(b)):
         return None
-    out = torch.empty(rows, columns)
+    if start is not None and not (_is_plain(start) and start.shape == (columns,) and start.is_contiguous()):
+        return None
+    out = a.new_empty((rows, columns))
     left, right = _Factor(a.data_ptr(), *a.stride()), _Factor(b.data_ptr(), *b.stride())
     first = None if start is None else start.data_ptr()
     sizes = (rows, inner, columns, torch.get_num_threads())

@@ -285,7 +285,9 @@ class Collector:
 def _row(given: Any, i: int) -> Any:
     """Return what belongs to one environment: Gymnasium gives an array of them, or of a Dict a Dict of arrays."""
     if isinstance(given, Mapping):
-        return {name: _row(inner, i) for name, inner in given.items() if not name.startswith("_")}
+        # Beside each name, Gymnasium has put a mask of who has it.
+        masks = {f"_{name}" for name in given}
+        return {name: _row(inner, i) for name, inner in given.items() if name not in masks}
     if isinstance(given, tuple):
         return tuple(_row(inner, i) for inner in given)
     return given[i]
