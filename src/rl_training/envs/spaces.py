@@ -120,9 +120,9 @@ def require_known_stack(env: gym.Env[Any, Any]) -> None:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 4 and frames_stacked(env) != space.shape[0]:
         raise ConfigError(
-            f"env: observations of shape {space.shape}: four dimensions are taken from the wrapper FrameStackObservation "
-            "only, as the last one that changes observations; put several images into a Dict, or flatten them with the "
-            "wrapper FlattenObservation"
+            f"env: observations of shape {space.shape}: four dimensions are taken from the wrapper "
+            "FrameStackObservation only, as the last one that changes observations; put several images into a Dict, or "
+            "flatten them with the wrapper FlattenObservation"
         )
 
 
