@@ -178,7 +178,7 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
             body = network.trunk(x)
             return network.actor(body[:count]), network.critic(body)[:, 0]
         outs, values = [], []
-        for part in x.split(MAX_IMAGES):
+        for part in torch.split(x, MAX_IMAGES):
             body = network.trunk(part)
             outs.append(network.actor(body))
             values.append(network.critic(body)[:, 0])
