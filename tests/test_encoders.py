@@ -91,7 +91,7 @@ def test_normalising_standardises_the_vectors_of_a_dict_and_nothing_else() -> No
         }
     )
     spec, rng = describe_observations(space), np.random.default_rng(0)
-    raw = [
+    raw: list[dict[str, Any]] = [
         {"gear": i % 3, "speed": rng.normal(5.0, 3.0, 2), "bytes": rng.integers(0, 99, 2).astype(np.uint8)}
         for i in range(200)
     ]

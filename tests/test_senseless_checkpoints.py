@@ -204,5 +204,9 @@ def test_a_journal_beyond_its_episode(cli: Callable[..., Any], dqn: Path) -> Non
 
 def test_an_environment_with_other_spaces(cli: Callable[..., Any], runs: Any, tmp_path: Path) -> None:
     for env in ("Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "Pendulum-v1"):
-        run = with_config(runs("dqn"), tmp_path / env, lambda config, env=env: config["env"].update(id=env))
+
+        def name(config: Any, env: str = env) -> None:
+            config["env"].update(id=env)
+
+        run = with_config(runs("dqn"), tmp_path / env, name)
         refusals(cli, run, "eval", "resume")

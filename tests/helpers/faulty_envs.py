@@ -34,7 +34,7 @@ class Faulty(CartPoleEnv):
         obs, reward, terminated, truncated, info = super().step(action)
         if self.armed and self.steps == self.when:
             obs, reward = self.go_wrong(obs, reward)
-            terminated = float("nan") if self.fault == "nan terminated" else terminated  # type: ignore[assignment]
+            terminated = float("nan") if self.fault == "nan terminated" else terminated
         return obs, reward, terminated, truncated, info
 
     def close(self) -> None:
