@@ -178,6 +178,33 @@ def test_every_autoreset_mode_gives_exactly_the_transitions_of_the_script(mode):
             assert (total, length) == (sum(row[4] for row in of_episode), len(of_episode))
 
 
+class Observing(Acting):
+    """Remembers what it was shown."""
+
+    def __init__(self, act):
+        super().__init__(act)
+        self.shown = []
+
+    def observe(self, obs):
+        assert len(obs)
+        self.shown += [tuple(one) for one in obs.astype(int)]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_statistics_see_the_observations_acted_on_once_each_and_no_last_ones(mode, num_envs):
+    envs = counter_envs(mode, num_envs)
+    collector = Collector(envs, DiscreteActions(3))
+    watching: Any = Observing(SCRIPTED._act)
+    acted = []
+    for _ in range(60):
+        step, _ = collector.step(watching)
+        acted += [tuple(one) for one in step.obs.astype(int)]
+    envs.close()
+    assert len(acted) > 20
+    assert watching.shown == acted
+
+
 # Truncation
 
 

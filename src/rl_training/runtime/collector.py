@@ -93,7 +93,7 @@ class Collector:
         lap = self._timer.lap
         lap("other")
         if explore:
-            algorithm.observe(obs)
+            self._observe(algorithm, obs)
         if mask is None:
             decision = algorithm.act(obs, carry, explore=explore)
         else:
@@ -124,6 +124,13 @@ class Collector:
             step = _without(step, self._resetting)
             self._resetting = (terminated | truncated) & ~self._resetting
         return step, self._count_episodes(step, any_done)
+
+    def _observe(self, algorithm: Algorithm[Any], obs: Array) -> None:
+        """Show the algorithm the observations that are acted on: not the last of an episode that is being reset."""
+        if self._next_step and self._resetting.any():
+            obs = obs[~self._resetting]
+        if len(obs):
+            algorithm.observe(obs)
 
     def _turn_over(
         self, obs: Array, mask: Array | None, done: Array, infos: Mapping[str, Any]
