@@ -106,6 +106,8 @@ def test_rollouts_of_one_step_of_an_environment_that_is_reset_in_between(algo: s
     run.close()
     assert run.clock.episodes > 0
     model = run.algorithm.state_dict()["model"]
-    counts = [float(value) for part in model.values() for name, value in part.items() if name.endswith("count")]
+    counts = [
+        float(value) for part in model.values() for name, value in part.items() if name.endswith("count")
+    ]
     assert len(counts) >= 2
     assert set(counts) == {60.0}
