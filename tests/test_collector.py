@@ -182,11 +182,11 @@ def test_every_autoreset_mode_gives_exactly_the_transitions_of_the_script(mode):
 class Reusing(gym.vector.VectorEnv):
     """Writes observations, rewards and flags into the same arrays at every step."""
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
     num_envs = 2
     single_action_space = action_space = Discrete(3)
 
     def __init__(self, obs_space):
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space = obs_space
         self.observation_space = gym.vector.utils.batch_space(obs_space, 2)
         self.t = 0
