@@ -49,6 +49,11 @@ class Own(nn.Module):
         return x[:, :, None] + fractions[:, None]
 
 
+def mean_of(network: Own) -> torch.Tensor:
+    assert network.norm.running_mean is not None
+    return network.norm.running_mean.clone()
+
+
 def config_of(algo: str) -> dict[str, Any]:
     if algo == "drqv2":
         smallest = dict(catalogue.find(algo).smallest)
@@ -86,20 +91,20 @@ def test_batch_statistics_and_dropout_are_active_while_learning_only(
     act, update, learned = algorithm.act, algorithm.update, []
 
     def acting(*args: Any, **options: Any) -> Any:
-        before = own.norm.running_mean.clone()
+        before = mean_of(own)
         modes.clear()
         decision = act(*args, **options)
         assert not any(training for training, _ in modes)
-        assert torch.equal(own.norm.running_mean, before)
+        assert torch.equal(mean_of(own), before)
         return decision
 
     def learning(*args: Any, **options: Any) -> Any:
-        before = own.norm.running_mean.clone()
+        before = mean_of(own)
         modes.clear()
         result = update(*args, **options)
         assert all(training == graph for training, graph in modes), "what targets are made of is as in acting"
         learned.append(any(training for training, _ in modes))
-        assert not torch.equal(own.norm.running_mean, before)
+        assert not torch.equal(mean_of(own), before)
         return result
 
     monkeypatch.setattr(algorithm, "act", acting)
