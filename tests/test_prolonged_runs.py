@@ -23,7 +23,13 @@ from rl_training.runtime.checkpoint import newest_checkpoint, read_checkpoint, s
 from rl_training.runtime.run import Run
 from rl_training.runtime.session import Interrupted
 
-REPLAY = {"learning_starts": 50, "buffer_size": 300, "batch_size": 8, "train_freq": 8, "learning_rate_final": 1e-5}
+REPLAY = {
+    "learning_starts": 50,
+    "buffer_size": 300,
+    "batch_size": 8,
+    "train_freq": 8,
+    "learning_rate_final": 1e-5,
+}
 ROLLOUT = {"n_steps": 25, "batch_size": 25, "learning_rate_final": 1e-5}
 KINDS: dict[str, dict[str, Any]] = {
     "dqn": {"algo": "dqn", "algo_kwargs": {**REPLAY, "exploration_fraction": 1.0}},
@@ -34,7 +40,11 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "ppo": {"algo": "ppo", "algo_kwargs": {**ROLLOUT, "n_epochs": 2, "clip_range_final": 0.05}},
     "trpo": {"algo": "trpo", "algo_kwargs": {**ROLLOUT, "target_kl_final": 1e-3}},
-    "sac": {"algo": "sac", "env": {"id": "Pendulum-v1", "num_envs": 2}, "algo_kwargs": {**REPLAY, "prioritized": True}},
+    "sac": {
+        "algo": "sac",
+        "env": {"id": "Pendulum-v1", "num_envs": 2},
+        "algo_kwargs": {**REPLAY, "prioritized": True},
+    },
 }
 SHARED = {
     "env": {"id": "CartPole-v1", "num_envs": 2},
@@ -83,7 +93,11 @@ def test_whatever_is_scheduled_runs_over_the_length_that_the_config_says(name: s
         assert values(short, steps) == final
     options: Any = plain.config.algo_kwargs
     assert final["learning_rate"] == 1e-5
-    for key, option in (("clip_range", "clip_range_final"), ("target_kl", "target_kl_final"), ("beta", "beta_final")):
+    for key, option in (
+        ("clip_range", "clip_range_final"),
+        ("target_kl", "target_kl_final"),
+        ("beta", "beta_final"),
+    ):
         assert final.get(key) == getattr(options, option, None) or key not in final
     plain.close()
     short.close()
@@ -129,7 +143,9 @@ def killed(path: Path, step: int, *overrides: str) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("schedule_timesteps=700",), ("schedule_timesteps=null",)])
-def test_a_prolonged_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_prolonged_run_that_is_killed_ends_with_the_same_bits(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     start(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     resume(tmp_path / "run", "total_timesteps=700", *words)
@@ -154,7 +170,10 @@ def test_a_run_killed_before_its_first_checkpoint_keeps_its_schedules_as_well(tm
 def test_schedules_are_stretched_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(tmp_path / "run")
     resume(tmp_path / "run", "total_timesteps=800", "schedule_timesteps=800")
-    assert capsys.readouterr().err == "total_timesteps 400 → 800: schedules are from here on those of 800 steps\n"
+    assert (
+        capsys.readouterr().err
+        == "total_timesteps 400 → 800: schedules are from here on those of 800 steps\n"
+    )
     rates = {row["step"]: row["train/exploration_rate"] for row in rows(tmp_path / "run")}
     assert rates[400] == 0.05
     assert rates[500] == pytest.approx(1 - 0.95 * 500 / 800)
@@ -173,7 +192,10 @@ def test_what_is_said_of_schedules_is_true(tmp_path: Path, capsys: pytest.Captur
             "total_timesteps 500 → 600: schedules are from here on those of 700 steps",
         ),
         (["total_timesteps=700"], "total_timesteps 600 → 700: schedules stay those of 700 steps"),
-        (["total_timesteps=800"], "total_timesteps 700 → 800: schedules stay those of 700 steps; schedule_timesteps=800 stretches them"),
+        (
+            ["total_timesteps=800"],
+            "total_timesteps 700 → 800: schedules stay those of 700 steps; schedule_timesteps=800 stretches them",
+        ),
     ):
         resume(tmp_path / "run", *words)
         assert capsys.readouterr().err == f"{said}\n"

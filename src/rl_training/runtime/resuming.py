@@ -77,7 +77,9 @@ def with_overrides(
         return changed
     if any(_key(override) == "schedule_timesteps" for override in overrides):  # null: the new budget's
         return {**changed, "schedule_timesteps": changed.get("total_timesteps")}
-    if before.schedule_timesteps is None and _is_count(changed.get("total_timesteps"), before.total_timesteps):
+    if before.schedule_timesteps is None and _is_count(
+        changed.get("total_timesteps"), before.total_timesteps
+    ):
         return changed
     return {**changed, "schedule_timesteps": before.schedule_length}
 
@@ -97,7 +99,8 @@ def _is_count(given: Any, count: int) -> bool:
 def changes(before: ExperimentConfig[Any], config: ExperimentConfig[Any]) -> list[str]:
     """Return the keys that are not as they were, except the budget."""
     was, now = (
-        {**each.model_dump(mode="json"), "schedule_timesteps": each.schedule_length} for each in (before, config)
+        {**each.model_dump(mode="json"), "schedule_timesteps": each.schedule_length}
+        for each in (before, config)
     )
     return [key for key in changed_keys(was, now) if key != "total_timesteps"]
 
