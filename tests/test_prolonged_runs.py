@@ -13,7 +13,6 @@ import pytest
 
 import rl_training
 from helpers.children import Child
-
 from helpers.runs import learned, outcome, rows, stop_at
 from rl_training.errors import ConfigError
 from rl_training.experiment.configs import load_config
@@ -74,9 +73,10 @@ def values(run: Run, steps: int) -> dict[str, float]:
     """What is scheduled, at that step."""
     run.algorithm.advance(steps)
     found = {key: value for key, value in run.algorithm.status().items() if key in SCHEDULED}
-    if hasattr(run.experience, "beta"):
-        run.experience._env_steps = steps
-        found["beta"] = run.experience.beta
+    experience: Any = run.experience
+    if hasattr(experience, "beta"):
+        experience._env_steps = steps
+        found["beta"] = experience.beta
     return found
 
 

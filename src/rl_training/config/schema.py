@@ -224,9 +224,9 @@ class ExperimentConfig(Model, Generic[K]):
     total_timesteps: Count
     """Environment steps, all environments together."""
     schedule_timesteps: Count | None = None
-    """Environment steps over which schedules run, such as epsilon and learning rates; then they keep their final values.
-    None: ``total_timesteps``. A resumed run with another budget keeps its schedules, which is recorded here; give a
-    number to stretch them."""
+    """Environment steps over which schedules run, such as those of epsilon and learning rates; then they keep their
+    final values. None: ``total_timesteps``. A run that is resumed with another budget keeps its schedules and records
+    their length here; a number given then stretches them."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = "cpu"
     threads: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1024)] = 1
     """CPU threads of torch and of compiled code; small networks are fastest with one."""

@@ -105,7 +105,7 @@ class ExperimentManager:
         return {seed: how for seed, how in begun.items() if how is None or not self._finished(seed)}
 
     def _keep_schedules(self) -> None:
-        """Write the schedules of what was begun here with another budget into the config, so that all seeds have them."""
+        """Give all seeds the schedules of what was begun here with another budget."""
         for path in (self.folder, *map(self.path, self.seeds)):
             held = _held(path)
             if held is not None:
