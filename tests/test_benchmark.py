@@ -150,7 +150,7 @@ def test_what_fails_does_not_stop_the_others(cli: Callable[..., Any], tmp_path: 
 
 
 def test_other_steps_are_another_benchmark(tmp_path: Path) -> None:
-    """A run that is carried on is not the run that had more steps from the start: schedules stretch."""
+    """A run that is carried on is not the run that had more steps from the start: its schedules are shorter."""
     source = write_suite(tmp_path / "small.yaml", entry(seeds=1))
     Benchmark(load_suite(source), folder=tmp_path / "out").run(console=False)
     for steps in (200, 400):

@@ -18,6 +18,7 @@ from rl_training.algorithms import DQN, Decision
 from rl_training.algorithms.declared.dqn import DQNConfig
 from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig
 from rl_training.data import NStepFolder, ReplayBuffer, ReplayExperience
+from rl_training.data.transitions import carry_on
 from rl_training.envs import JournaledEnv, describe_spaces, make_env, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
 from rl_training.envs.subprocess import SubprocessVectorEnv
@@ -176,6 +177,100 @@ def test_every_autoreset_mode_gives_exactly_the_transitions_of_the_script(mode):
         for number, (total, length) in enumerate(episodes[env][:12]):
             of_episode = [row for row in expected if row[:2] == (env, number)]
             assert (total, length) == (sum(row[4] for row in of_episode), len(of_episode))
+
+
+class Reusing(gym.vector.VectorEnv):
+    """Writes observations, rewards and flags into the same arrays at every step."""
+
+    num_envs = 2
+    single_action_space = action_space = Discrete(3)
+
+    def __init__(self, obs_space):
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space = obs_space
+        self.observation_space = gym.vector.utils.batch_space(obs_space, 2)
+        self.t = 0
+        self.arrays: list[Any] = [np.zeros((2, *obs_space.shape), obs_space.dtype)]
+        self.arrays += [np.zeros(2, kind) for kind in (np.float32, bool, bool)]
+
+    def reset(self, *, seed=None, options=None):
+        return self.arrays[0], {}
+
+    def step(self, actions):
+        self.t += 1
+        obs, reward, terminated, truncated = self.arrays
+        obs[:] = self.t % 2
+        reward[:] = self.t, -self.t
+        terminated[:] = self.t % 5 == 4
+        truncated[:] = False, self.t % 5 == 2
+        return obs, reward, terminated, truncated, {}
+
+
+class Remembering(Acting):
+    """Notes the last reward."""
+
+    def act(self, obs, carry=None, *, explore):
+        held = {"reward": np.zeros(len(obs), np.float32)} if carry is None else carry
+        return Decision(self._act(obs), held)
+
+
+@pytest.mark.parametrize("space", [Box(0.0, 1.0, (3,), np.float32), gym.spaces.MultiBinary(3)])
+def test_a_vector_env_may_reuse_all_its_arrays(space):
+    collector = Collector(Reusing(space), DiscreteActions(3))
+    remembering: Any = Remembering(lambda obs: np.zeros(len(obs), np.int64))
+    steps = [collector.step(remembering)[0] for _ in range(12)]
+    fields = ("obs", "reward", "terminated", "truncated")
+    by_env: list[list[Any]] = [[], []]
+    for step in steps:
+        for i, env in enumerate(step.env_ids):
+            row = [getattr(step, name)[i] for name in fields]
+            last = 0.0 if step.carry is None else float(step.carry["reward"][i])
+            by_env[env].append([int(row[0].flat[0]), *(float(x) for x in row[1:]), last])
+    expected: list[list[Any]] = [[], []]
+    for env, sign in enumerate((1, -1)):
+        reset, last = False, 0.0
+        for t in range(1, 13):
+            ends = t % 5 == 4 or (env == 1 and t % 5 == 2)
+            if not reset:
+                flags = [float(t % 5 == 4), float(env == 1 and t % 5 == 2)]
+                expected[env].append([(t - 1) % 2, sign * float(t), *flags, last])
+            last = 0.0 if reset else sign * float(t)
+            reset = ends and not reset
+    assert by_env == expected
+
+
+def test_a_memory_keeps_the_reward_that_it_noted():
+    reward = np.array([1.0, 2.0], np.float32)
+    noted = carry_on({"reward": np.zeros(2, np.float32)}, reward, np.zeros(2, bool))
+    reward[:] = 9.0
+    assert noted["reward"].tolist() == [1.0, 2.0]
+
+
+class Observing(Acting):
+    """Remembers what it was shown."""
+
+    def __init__(self, act):
+        super().__init__(act)
+        self.shown = []
+
+    def observe(self, obs):
+        assert len(obs)
+        self.shown += [tuple(one) for one in obs.astype(int)]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_statistics_see_the_observations_acted_on_once_each_and_no_last_ones(mode, num_envs):
+    envs = counter_envs(mode, num_envs)
+    collector = Collector(envs, DiscreteActions(3))
+    watching: Any = Observing(SCRIPTED._act)
+    acted = []
+    for _ in range(60):
+        step, _ = collector.step(watching)
+        acted += [tuple(one) for one in step.obs.astype(int)]
+    envs.close()
+    assert len(acted) > 20
+    assert watching.shown == acted
 
 
 # Truncation

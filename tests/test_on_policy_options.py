@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from helpers.on_policy import BOX, make_learner
+from rl_training import load_config
 from rl_training.algorithms.ppo import loss_options
 from rl_training.models.distributions import GaussianHead, TanhGaussianHead
+from rl_training.runtime.loop import train
+from rl_training.runtime.run import Run
 
 ALGOS = ("ppo", "a2c", "recurrent_ppo", "trpo")
 
@@ -86,3 +89,25 @@ def test_the_memory_of_recurrent_ppo() -> None:
     held = learner.experience._carry
     assert held.keys() == learner.initial_carry(1).keys() == {"hidden", "action", "reward", "critic_hidden"}
     assert held["hidden"].shape == (8, 2, 2, 9)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_rollouts_of_one_step_of_an_environment_that_is_reset_in_between(algo: str) -> None:
+    config = {
+        "algo": algo,
+        "env": {"id": "CartPole-v1", "vectorization": "native", "kwargs": {"max_episode_steps": 8}},
+        "total_timesteps": 60,
+        "algo_kwargs": {"n_steps": 1, "normalize_reward": True},
+        "network": {"hidden_sizes": [4], "normalize_obs": True},
+    }
+    run = Run(load_config(config))
+    for _ in train(run):
+        pass
+    run.close()
+    assert run.clock.episodes > 0
+    model = run.algorithm.state_dict()["model"]
+    counts = [
+        float(value) for part in model.values() for name, value in part.items() if name.endswith("count")
+    ]
+    assert len(counts) >= 2
+    assert set(counts) == {60.0}

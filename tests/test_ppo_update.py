@@ -347,7 +347,24 @@ def test_rewards_are_divided_by_the_spread_of_discounted_returns() -> None:
             returns = np.where(rollout.done[t], 0.0, returns)
         scaled = learner.scaled_rewards(rollout)
         assert scaled == pytest.approx(rollout.reward / np.sqrt(np.var(seen) + 1e-8), rel=1e-5)
-        assert learner.reward_scale.returns.numpy() == pytest.approx(returns)
+        assert float(learner.reward_scale.mean) == pytest.approx(np.mean(seen))
+
+
+def test_the_return_of_an_episode_that_was_cut_short_does_not_go_on_in_the_next() -> None:
+    learner = make_learner(normalize_reward=True, gamma=0.9)
+    (first,) = collect(learner, ends=0.0)
+    learner.scaled_rewards(first)
+    learner.experience.interrupt()  # as after a resume that could not replay the environments
+    (second,) = collect(learner, ends=0.0)
+    learner.scaled_rewards(second)
+    seen = []
+    for rollout in (first, second):
+        returns = np.zeros(2)
+        for reward in rollout.reward:
+            returns = returns * 0.9 + reward
+            seen += returns.tolist()
+    assert float(learner.reward_scale.mean) == pytest.approx(np.mean(seen))
+    assert float(learner.reward_scale.var) == pytest.approx(np.var(seen))
 
 
 # Learning

@@ -165,6 +165,13 @@ def test_rows_that_autoreset_makes_up_change_nothing(seed: int, num_envs: int) -
             assert np.array_equal(rollout.mask[t, env], world._mask(rollout.obs[t, env][None])[0])
 
 
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_a_step_in_which_everything_is_reset_has_no_row(n_steps: int) -> None:
+    world, buffer = World(1, ends=0.8, next_step=True), make_buffer(n_steps, 1)
+    for rollout in rollouts(buffer, world, 10):
+        assert rollout.valid.tolist() == [[True]] * n_steps
+
+
 def test_a_rollout_is_dealt_out_once_and_the_last_one_ends_with_the_budget() -> None:
     world, buffer = World(2), make_buffer(8, 2, total=44)
     sizes = []

@@ -133,5 +133,5 @@ def _by_priority(context: BuildContext) -> bool:
 def weighting(context: BuildContext) -> dict[str, Any]:
     """Return how the weights of prioritized replay change over the run."""
     options = context.options
-    total = context.config.total_timesteps
-    return {"beta": options.beta, "beta_final": options.beta_final, "total_timesteps": total}
+    length = context.config.schedule_length
+    return {"beta": options.beta, "beta_final": options.beta_final, "total_timesteps": length}

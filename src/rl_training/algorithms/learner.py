@@ -33,7 +33,7 @@ class Learner(ABC, Generic[Config, B]):
 
     In its constructor it hands its networks to ``own`` and puts optimizers, made by ``adam``, into ``optimizers``,
     both by the names under which checkpoints have them. What it counts besides ``updates`` it names in
-    ``counters``. What follows the env steps it sets in ``advance``.
+    ``counters``. What follows the env steps it sets in ``advance``; ``total_timesteps`` is the length of schedules.
     """
 
     counters: ClassVar[tuple[str, ...]] = ()

@@ -127,7 +127,7 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         """Return the rewards [T, N] that are learned from."""
         if self.reward_scale is None:
             return rollout.reward
-        return self.reward_scale.scale(rollout.reward, rollout.done, rollout.valid)
+        return self.reward_scale.scale(rollout.reward, rollout.starts, rollout.valid)
 
     def note_observations(self, rollout: Rollout) -> None:
         """Move the statistics of the observations, after a rollout has been learned from."""

@@ -38,7 +38,7 @@ class OptimizerOptions(AlgorithmConfig):
 
     learning_rate: PositiveFloat = 2.5e-4
     learning_rate_final: NotNegative | None = None
-    """Value reached linearly at ``total_timesteps``; none keeps the learning rate constant."""
+    """Value reached linearly at ``schedule_timesteps``; none keeps the learning rate constant."""
     adam_eps: PositiveFloat = 1e-8
     adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
     """How slowly Adam's means of a network's gradient and of its square follow."""
@@ -165,7 +165,7 @@ class PriorityOptions(AlgorithmConfig):
     beta: Fraction = 0.4
     """How far importance weights make up for it at the start."""
     beta_final: Fraction = 1.0
-    """The same at ``total_timesteps``, reached linearly."""
+    """The same at ``schedule_timesteps``, reached linearly."""
     priority_eps: PositiveFloat = 1e-6
     """Added to every error, so that no transition is lost for good."""
 
@@ -188,7 +188,7 @@ class EpsilonOptions(AlgorithmConfig):
     }
 
     exploration_fraction: Fraction = 0.2
-    """Share of ``total_timesteps`` over which epsilon falls linearly."""
+    """Share of ``schedule_timesteps`` over which epsilon falls linearly."""
     exploration_initial_eps: Fraction = 1.0
     exploration_final_eps: Fraction = 0.05
 

@@ -51,7 +51,7 @@ class BuildContext:
     def for_learner(self) -> dict[str, Any]:
         """Return the keywords that every ``Learner`` takes."""
         return {
-            "total_timesteps": self.config.total_timesteps,
+            "total_timesteps": self.config.schedule_length,
             "rng": self.stream("exploration"),
             "device": self.device,
         }

@@ -85,29 +85,45 @@ class ManagedAlgorithm:
         self._experiment(None, checking=True)
 
     def learn(
-        self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
+        self,
+        total_timesteps: int | None = None,
+        callback: CallbackLike = None,
+        progress_bar: bool = True,
+        *,
+        schedule_timesteps: int | None = None,
     ) -> ManagedAlgorithm:
-        """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more."""
+        """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more.
+
+        Schedules, such as epsilon's, run over the steps of the first call, and then keep their final values;
+        ``schedule_timesteps`` is another number of steps for them, counted from the first step of all.
+        """
         if self._unfinished:
             raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
-            config = self._experiment(total_timesteps)
+            config = self._experiment(total_timesteps, schedule_timesteps)
             path = self._run_dir if self._run_dir is not None else new_run_path(config)
             result = registry.train(config, run_dir=path, **self._options(callback, progress_bar))
             return self._trained(result)
         assert self._config is not None
         done = load_checkpoint(self._checkpoint_path).step
         more = self._config.total_timesteps if total_timesteps is None else _count(total_timesteps)
-        return self.resume(done + more, callback, progress_bar)
+        return self.resume(done + more, callback, progress_bar, schedule_timesteps=schedule_timesteps)
 
     def resume(
-        self, total_timesteps: int | None = None, callback: CallbackLike = None, progress_bar: bool = True
+        self,
+        total_timesteps: int | None = None,
+        callback: CallbackLike = None,
+        progress_bar: bool = True,
+        *,
+        schedule_timesteps: int | None = None,
     ) -> ManagedAlgorithm:
         """Go on exactly where this agent's checkpoint was made, up to ``total_timesteps`` in all if given.
 
         After a ``learn`` that was cut short that is the newest one; one that is older becomes a run of its own.
+        Schedules stay as they were; ``schedule_timesteps=total_timesteps`` stretches them to the new budget.
         """
-        overrides = [] if total_timesteps is None else [f"total_timesteps={total_timesteps}"]
+        given = {"total_timesteps": total_timesteps, "schedule_timesteps": schedule_timesteps}
+        overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
         options = self._options(callback, progress_bar)
         path = self._resume_path()
         return self._trained(registry.resume(path, overrides=overrides, trust=self._trust, **options))
@@ -212,10 +228,14 @@ class ManagedAlgorithm:
             raise ConfigError(_UNFINISHED if self._unfinished else nothing)
         return self._policy
 
-    def _experiment(self, total_timesteps: int | None, *, checking: bool = False) -> ExperimentConfig[Any]:
+    def _experiment(
+        self, total_timesteps: int | None, schedule_timesteps: int | None = None, *, checking: bool = False
+    ) -> ExperimentConfig[Any]:
         settings = dict(self._settings)
         if total_timesteps is not None:
             settings["total_timesteps"] = total_timesteps
+        if schedule_timesteps is not None:
+            settings["schedule_timesteps"] = schedule_timesteps
         data = read_source(self._source, settings)
         if checking and "total_timesteps" not in data:
             num_envs = data.get("env", {}).get("num_envs", 1)

@@ -223,6 +223,10 @@ class ExperimentConfig(Model, Generic[K]):
     seed: Annotated[int, BeforeValidator(parse_number), Field(ge=0, lt=2**63)] = 0
     total_timesteps: Count
     """Environment steps, all environments together."""
+    schedule_timesteps: Count | None = None
+    """Environment steps over which schedules run, such as those of epsilon and learning rates; then they keep their
+    final values. None: ``total_timesteps``. A run that is resumed with another budget keeps its schedules and records
+    their length here; a number given then stretches them."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = "cpu"
     threads: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1024)] = 1
     """CPU threads of torch and of compiled code; small networks are fastest with one."""
@@ -231,6 +235,11 @@ class ExperimentConfig(Model, Generic[K]):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def schedule_length(self) -> int:
+        """Environment steps over which schedules run."""
+        return self.schedule_timesteps or self.total_timesteps
 
     @field_validator("algo")
     @classmethod

@@ -128,8 +128,10 @@ class RolloutBuffer:
         return int(np.count_nonzero(self._valid[: self._count]))
 
     def add(self, step: Transitions) -> None:
-        """Write one step of the environments as the next row."""
+        """Write one step of the environments as the next row, unless all of them were only reset in it."""
         t, envs = self._count, step.env_ids
+        if not len(envs):
+            return
         whole = len(envs) == self.num_envs
         where: Any = t if whole else (t, envs)
         if not whole:

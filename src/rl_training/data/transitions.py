@@ -19,7 +19,7 @@ def carry_on(carry: Carry, reward: Array | None, begins: Array) -> Carry:
     Rewards are only noted by agents that take the last one as an input.
     """
     if "reward" in carry and reward is not None:
-        carry = {**carry, "reward": np.asarray(reward, np.float32)}
+        carry = {**carry, "reward": np.array(reward, np.float32)}
     if not begins.any():
         return carry
     after = {name: array.copy() for name, array in carry.items()}

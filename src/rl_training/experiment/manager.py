@@ -46,8 +46,9 @@ class ExperimentManager:
 
     A seed that is already finished there is not run again, and one that was cut short is resumed, so calling
     ``run`` once more after an interruption completes the experiment; a larger ``total_timesteps`` carries every
-    seed on (unless ``extend`` is false), and any other change of the config needs another folder. ``jobs`` above 1
-    runs that many seeds at a time, each in a process of its own.
+    seed on, with the schedules of the first budget, as for seeds that begin then (unless ``extend`` is false). Any
+    other change of the config needs another folder. ``jobs`` above 1 runs that many seeds at a time, each in a
+    process of its own.
     """
 
     def __init__(
@@ -96,23 +97,32 @@ class ExperimentManager:
         self.folder.mkdir(parents=True, exist_ok=True)
         if (self.folder / "checkpoints").exists():
             raise ConfigError(f"{self.folder}: holds a single run; choose another folder for several seeds")
+        if self._extend and self.config.schedule_timesteps is None:
+            self._keep_schedules()
         begun = {seed: self._overrides(self.path(seed), seed) for seed in self.seeds}
         if self._overrides(self.folder, self.config.seed) != []:
             write_whole(self.folder / "config.yaml", dump_yaml(self.config))
         return {seed: how for seed, how in begun.items() if how is None or not self._finished(seed)}
 
+    def _keep_schedules(self) -> None:
+        """Give all seeds the schedules of what was begun here with another budget."""
+        for path in (self.folder, *map(self.path, self.seeds)):
+            held = _held(path)
+            if held is not None:
+                if held.schedule_length != self.config.schedule_length:
+                    update = {"schedule_timesteps": held.schedule_length}
+                    self.config = self.config.model_copy(update=update)
+                return
+
     def _overrides(self, path: Path, seed: int) -> list[str] | None:
         """Return what the config in that folder lacks, None without one; refuse one of another experiment."""
-        if not (path / "config.yaml").exists():
+        held = _held(path)
+        if held is None:
             return None
-        try:
-            held = load_config(path / "config.yaml")
-        except ConfigError as error:
-            raise ConfigError(f"{path}: its config.yaml: {error}") from None
         total = self.config.total_timesteps
-        wanted = self.config.model_copy(update={"seed": seed}).model_dump(mode="json")
-        there = held.model_dump(mode="json")
-        changed = changed_keys({**there, "total_timesteps": total} if self._extend else there, wanted)
+        wanted = self.config.model_copy(update={"seed": seed})
+        there = held.model_copy(update={"total_timesteps": total}) if self._extend else held
+        changed = changed_keys(_plain(there, held.schedule_length), _plain(wanted, wanted.schedule_length))
         if changed:
             begun = path != self.folder or any(path.glob("seed-*"))
             way = "" if begun else "delete its config.yaml, with which no seed was begun, or "
@@ -212,3 +222,18 @@ class ExperimentManager:
         assert result is not None
         assert result.mean is not None
         return result.mean
+
+
+def _held(path: Path) -> ExperimentConfig[Any] | None:
+    """Return the config in a folder, none if there is none."""
+    if not (path / "config.yaml").exists():
+        return None
+    try:
+        return load_config(path / "config.yaml")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: its config.yaml: {error}") from None
+
+
+def _plain(config: ExperimentConfig[Any], schedules: int) -> dict[str, Any]:
+    """Return a config as it is compared, with schedules of that length."""
+    return {**config.model_dump(mode="json"), "schedule_timesteps": schedules}

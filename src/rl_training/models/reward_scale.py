@@ -31,14 +31,17 @@ class RewardScale(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("returns", torch.zeros(num_envs, dtype=torch.float64))
 
-    def scale(self, reward: Array, done: Array, valid: Array) -> Array:
-        """Take rewards [T, N] into the statistics, and return them scaled by what these are now."""
+    def scale(self, reward: Array, starts: Array, valid: Array) -> Array:
+        """Take rewards [T, N] into the statistics, and return them scaled by what these are now.
+
+        ``starts`` says where episodes begin: an interrupted one has no last step. Only ``valid`` rows are steps.
+        """
         seen = np.empty(reward.shape)
         running = self.returns.cpu().numpy().copy()
         for t in range(len(reward)):
-            running = np.where(valid[t], running * self.gamma + reward[t], running)
+            before = np.where(starts[t], 0.0, running)
+            running = np.where(valid[t], before * self.gamma + reward[t], running)
             seen[t] = running
-            running = np.where(done[t] & valid[t], 0.0, running)
         self.returns.copy_(torch.from_numpy(running))
         self._merge(seen[valid])
         scaled = reward / np.sqrt(float(self.var) + self.eps)

@@ -93,7 +93,7 @@ class Collector:
         lap = self._timer.lap
         lap("other")
         if explore:
-            algorithm.observe(obs)
+            self._observe(algorithm, obs)
         if mask is None:
             decision = algorithm.act(obs, carry, explore=explore)
         else:
@@ -125,6 +125,13 @@ class Collector:
             self._resetting = (terminated | truncated) & ~self._resetting
         return step, self._count_episodes(step, any_done)
 
+    def _observe(self, algorithm: Algorithm[Any], obs: Array) -> None:
+        """Show the algorithm the observations that are acted on: not the last of an episode that is being reset."""
+        if self._next_step and self._resetting.any():
+            obs = obs[~self._resetting]
+        if len(obs):
+            algorithm.observe(obs)
+
     def _turn_over(
         self, obs: Array, mask: Array | None, done: Array, infos: Mapping[str, Any]
     ) -> tuple[Array, Array | None]:
@@ -138,7 +145,10 @@ class Collector:
         return obs, mask
 
     def _foreign_step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step environments that are not ours, checking what ours check by themselves."""
+        """Step environments that are not ours, checking what ours check by themselves.
+
+        What they give is copied, because the next step may overwrite it.
+        """
         with _as_env_error():
             obs, reward, terminated, truncated, infos = self.envs.step(actions)
         if not np.isfinite(reward).all():
@@ -146,7 +156,7 @@ class Collector:
         if infos.get("final_obs") is not None:
             infos = {**infos, "final_obs": self._final_obs(infos["final_obs"], terminated | truncated)}
         infos = self._as_own_infos(infos, terminated, terminated | truncated)
-        return self._checked_copy(obs), np.asarray(reward), terminated, truncated, infos
+        return self._checked_copy(obs), np.array(reward), np.array(terminated), np.array(truncated), infos
 
     def _as_own_infos(self, infos: dict[str, Any], terminated: Array, done: Array) -> dict[str, Any]:
         """Return of the infos of a step what our own environments would give, masks checked."""
@@ -184,7 +194,7 @@ class Collector:
     def _checked_copy(self, obs: Any) -> Array:
         """Check observations, and copy them because the next step may overwrite them."""
         if not self._spec.plain:
-            return self._spec.pack_batch(obs, len(self._all))
+            return np.array(self._spec.pack_batch(obs, len(self._all)))
         expected = self.envs.observation_space
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
             raise EnvError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms import catalogue
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import apply_overrides, changed_keys, read_mapping
+from rl_training.config.schema import parse_number
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
 from rl_training.runtime.console import notice
@@ -37,7 +38,7 @@ def resumed_config(
     killed early; ``saved`` is what the checkpoint carries.
     """
     data = read_mapping(written, follow=False) if os.path.lexists(written) else saved.model_dump(mode="json")
-    data = apply_overrides(data, overrides)
+    data = with_overrides(data, saved, overrides)
     if data.get("algo") != saved.algo:  # before its options are looked at, which are those of another
         raise ConfigError("algo: cannot change when a run is resumed; start a new one for that")
     config = catalogue.experiment(data)
@@ -57,17 +58,58 @@ def resumed_config(
     return config
 
 
+def config_of_new_start(written: Path, overrides: Sequence[str]) -> ExperimentConfig[Any]:
+    """Return the config of a run that has no checkpoint yet, so that it has to start again."""
+    data = read_mapping(written, follow=False)
+    return catalogue.experiment(with_overrides(data, catalogue.experiment(data), overrides))
+
+
+def with_overrides(
+    data: Mapping[str, Any], before: ExperimentConfig[Any], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Return a config with overrides in which schedules are those of ``before``, unless it names their length.
+
+    The length is written down as soon as the budget is another one: a run that is resumed once more must not take it
+    for that of the new budget.
+    """
+    changed = apply_overrides(data, overrides)
+    if changed.get("schedule_timesteps") is not None:
+        return changed
+    if any(_key(override) == "schedule_timesteps" for override in overrides):  # null: the new budget's
+        return {**changed, "schedule_timesteps": changed.get("total_timesteps")}
+    if before.schedule_timesteps is None and _is_count(
+        changed.get("total_timesteps"), before.total_timesteps
+    ):
+        return changed
+    return {**changed, "schedule_timesteps": before.schedule_length}
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _is_count(given: Any, count: int) -> bool:
+    """Say whether a value of a config means this number."""
+    try:
+        return bool(parse_number(given) == count)
+    except ValueError:
+        return False
+
+
 def changes(before: ExperimentConfig[Any], config: ExperimentConfig[Any]) -> list[str]:
     """Return the keys that are not as they were, except the budget."""
-    changed = changed_keys(before.model_dump(mode="json"), config.model_dump(mode="json"))
-    return [key for key in changed if key != "total_timesteps"]
+    was, now = (
+        {**each.model_dump(mode="json"), "schedule_timesteps": each.schedule_length}
+        for each in (before, config)
+    )
+    return [key for key in changed_keys(was, now) if key != "total_timesteps"]
 
 
 def asks_for_more(
     config: ExperimentConfig[Any], saved: ExperimentConfig[Any], overrides: Sequence[str]
 ) -> bool:
     """Say whether a run that was stopped before the end of its budget should go on."""
-    if any(override.partition("=")[0].strip() == "total_timesteps" for override in overrides):
+    if any(_key(override) == "total_timesteps" for override in overrides):
         return True
     return (config.total_timesteps, config.evaluation.stop_at) != (
         saved.total_timesteps,
@@ -115,10 +157,16 @@ def announce(
     ]
     if other:
         notice(f"{', '.join(other)}: going on, but not bit for bit")
-    budget = before.total_timesteps
-    if budget != config.total_timesteps:
-        notice(f"total_timesteps {budget} → {config.total_timesteps}: schedules stretch to the new budget")
     changed = changes(before, config)
+    budget, length = config.total_timesteps, config.schedule_length
+    if before.total_timesteps != budget:
+        schedules = f"schedules stay those of {length} steps; schedule_timesteps={budget} stretches them"
+        if "schedule_timesteps" in changed:
+            changed.remove("schedule_timesteps")
+            schedules = f"schedules are from here on those of {length} steps"
+        elif length == budget:
+            schedules = f"schedules stay those of {length} steps"
+        notice(f"total_timesteps {before.total_timesteps} → {budget}: {schedules}")
     if changed and checkpoint.step < config.total_timesteps:
         notice(f"changed from here on: {', '.join(changed)}")
     if console and checkpoint.step >= config.total_timesteps:

@@ -13,7 +13,6 @@ import torch
 from rl_training.algorithms import catalogue
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import EvaluationConfig, ExperimentConfig
-from rl_training.config.loading import apply_overrides, read_mapping
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.callbacks import CallbackLike, StopOnThreshold, as_callbacks
@@ -34,6 +33,7 @@ from rl_training.runtime.resuming import (
     asks_for_more,
     changes,
     checkpoint_config,
+    config_of_new_start,
     owner_or_branch,
     resumed_config,
 )
@@ -105,9 +105,7 @@ def resume(
         path = owner_or_branch(path, overrides, check)
     with SignalGuard() as guard, RunFolder(path) as folder:
         if os.path.lexists(folder.config) and not list_checkpoints(folder.checkpoints):
-            config = catalogue.experiment(
-                apply_overrides(read_mapping(folder.config, follow=False), overrides)
-            )
+            config = config_of_new_start(folder.config, overrides)
             check(config)
             notice(f"{path}: no checkpoint yet, so the run starts again")
             with closing(Run(config, env=env, network=network)) as run:

@@ -43,7 +43,7 @@ class ClippedConfig(OnPolicyConfig):
     clip_range: PositiveFloat = 0.2
     """How far a probability may move, as a ratio, before moving on gains nothing."""
     clip_range_final: NotNegative | None = None
-    """Value reached linearly at ``total_timesteps``; none keeps it constant."""
+    """Value reached linearly at ``schedule_timesteps``; none keeps it constant."""
     ent_coef: NotNegative = 0.0
     """Weight of the entropy. With a Gaussian that is cut off, entropy beyond the bounds is free, so leave it at 0."""
     vf_coef: NotNegative = 0.5

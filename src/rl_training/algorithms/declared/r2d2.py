@@ -6,14 +6,18 @@ from dataclasses import replace
 
 from rl_training.algorithms.declared import drqn
 from rl_training.algorithms.options import Steps
-from rl_training.config.schema import CountOrZero, Fraction, PositiveFloat
+from rl_training.config.schema import Count, CountOrZero, Fraction, PositiveFloat
 
 
 class R2D2Config(drqn.DRQNConfig):
-    """Hyper-parameters of R2D2."""
+    """Hyper-parameters of R2D2. A sequence has 80 steps to learn from, and 40 of burn-in before them."""
 
     adam_eps: PositiveFloat = 1e-3
+    gamma: Fraction = 0.997
+    batch_size: Count = 64
     n_step_return: Steps = 5
+    target_update_interval: Count = 10_000
+    """Env steps between updates of the target network: the paper's 2,500 updates, one every four steps."""
     dueling: bool = True
     prioritized: bool = True
     alpha: Fraction = 0.9
@@ -21,9 +25,18 @@ class R2D2Config(drqn.DRQNConfig):
     beta_final: Fraction = 0.6
     prev_action: bool = True
     prev_reward: bool = True
-    sequence_length: drqn.SequenceLength = 80
+    sequence_length: drqn.SequenceLength = 120
+    """Steps of a sequence, burn-in included."""
     burn_in: CountOrZero = 40
+    sequence_period: Count | None = 40
+    """Steps from one sequence to the next; none: as many as are learned from, which the default never exceeds."""
     value_rescaling: bool = True
+
+    @property
+    def period(self) -> int:
+        """Steps from one sequence to the next."""
+        period = super().period
+        return period if self.changed("sequence_period") else min(period, self.sequence_length - self.burn_in)
 
 
 SPEC = replace(

@@ -41,7 +41,7 @@ class TRPOConfig(OnPolicyConfig):
     target_kl: PositiveFloat = 0.01
     """How far the policy may move in one step."""
     target_kl_final: PositiveFloat | None = None
-    """Value reached linearly at ``total_timesteps``; none keeps it constant."""
+    """Value reached linearly at ``schedule_timesteps``; none keeps it constant."""
     cg_max_steps: Count = 15
     """Iterations of the conjugate gradient method."""
     cg_damping: NotNegative = 0.1
