@@ -36,6 +36,7 @@ LEAVES = {
     "observations",
     "plain_files",
     "segment",
+    "shell",
     "spaces",
     "statistics",
     "config",
@@ -51,7 +52,8 @@ BELOW = {
     "api": {"experiment", "runtime", "algorithms", "data", "models", "envs"},
     "cli_arguments": {"api", "experiment", "runtime"},
     "cli_output": {"api", "experiment", "runtime"},
-    "cli": {"cli_arguments", "cli_output", "api", "experiment", "runtime"},
+    "cli_streams": {"runtime"},
+    "cli": {"cli_arguments", "cli_output", "cli_streams", "api", "experiment", "runtime"},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import random
 import shutil
@@ -22,6 +23,7 @@ from helpers.children import Child
 from helpers.image_envs import FRAMES
 from helpers.runs import LEARNING, final_tree, learned, outcome, rows, stop_at
 from helpers.survey import survey
+from rl_training.algorithms.catalogue import PACKAGED
 from rl_training.experiment.configs import load_config
 from rl_training.runtime import workflows
 from rl_training.runtime.checkpoint import newest_checkpoint, read_hint, save_checkpoint
@@ -85,27 +87,30 @@ def go_on(path: Path, **settings: Any) -> None:
         start(path, **settings)
 
 
+FILE_CALLS = ("make_folder", "create", "write", "sync", "sync_folder", "rename", "unlink", "remove_folder")
+
+
+def before_each_file_call(then: Callable[[], None], swap: Callable[[str, Any], None]) -> None:
+    """Have a function called before each operation on a checkpoint's files."""
+
+    def noted(method: Callable[..., Any], *args: Any) -> Any:
+        then()
+        return method(*args)
+
+    for name in FILE_CALLS:
+        method = getattr(DiskStorage, name)
+        swap(name, functools.partialmethod(functools.partial(_swap, noted, method)))
+
+
 def go_on_until_call(path: Path, calls: int, **settings: Any) -> None:
     """Go on, but die at the ``calls``-th operation on a checkpoint's files."""
     count = itertools.count(1)
 
-    def deadly(method: Callable[..., Any], *args: Any) -> Any:
+    def deadly() -> None:
         if next(count) == calls:
             os.kill(os.getpid(), signal.SIGKILL)
-        return method(*args)
 
-    for name in (
-        "make_folder",
-        "create",
-        "write",
-        "sync",
-        "sync_folder",
-        "rename",
-        "unlink",
-        "remove_folder",
-    ):
-        method = getattr(DiskStorage, name)
-        setattr(DiskStorage, name, functools.partialmethod(functools.partial(_swap, deadly, method)))
+    before_each_file_call(deadly, functools.partial(setattr, DiskStorage))
     go_on(path, **settings)
 
 
@@ -113,10 +118,13 @@ def _swap(wrapper: Callable[..., Any], method: Callable[..., Any], *args: Any) -
     return wrapper(method, *args)
 
 
-def one_more_session(folder: Path, path: Path, rng: random.Random, number: int, **settings: Any) -> bool:
+def one_more_session(
+    folder: Path, path: Path, rng: random.Random, number: int, most_calls: int, **settings: Any
+) -> bool:
     """Let a child go on and kill it, at a random moment or inside a save; return whether the kill struck."""
     if number % 2:
-        child = Child(folder, functools.partial(go_on_until_call, path, rng.randint(1, 90), **settings))
+        calls = rng.randint(1, most_calls)
+        child = Child(folder, functools.partial(go_on_until_call, path, calls, **settings))
     else:
         child = Child(folder, functools.partial(go_on, path, **settings))
         time.sleep(rng.uniform(0.0, 0.4))
@@ -125,6 +133,25 @@ def one_more_session(folder: Path, path: Path, rng: random.Random, number: int, 
     assert code in (0, -signal.SIGKILL), child.err
     return code != 0
 
+
+FROM_PIXELS = {"learning_starts": 100, "batch_size": 8, "shift_pad": 1, "feature_dim": 4, "train_freq": 4}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "prioritized_dqn": {"algo": "prioritized_dqn"},
+    "c51": {"algo": "c51", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
+    "qr_dqn": {"algo": "qr_dqn", "algo_kwargs__num_quantiles": 16},
+    "iqn": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__num_target_quantiles": 8},
+    "iqn, noisy": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__noisy": True},
+    "rainbow": {"algo": "rainbow", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
+    "drqn": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__core_size": 8},
+    "drqn, gru": {"algo": "drqn", "algo_kwargs__core": "gru", "algo_kwargs__core_layers": 2},
+    "r2d2": {"algo": "r2d2", "algo_kwargs__sequence_length": 8, "algo_kwargs__burn_in": 3},
+    "drqv2": {
+        "algo": "drqv2",
+        "env__id": "helpers.image_envs:Track",
+        "env__wrappers": [FRAMES, {"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
+        "algo_kwargs": {**FROM_PIXELS, "policy_delay": 2, "buffer_size": 640},
+    },
+}
 
 # Rollouts of 96 steps, so that every checkpoint but one is in the middle of one.
 ON_POLICY = {"n_steps": 48, "batch_size": 32, "learning_rate_final": 1e-5, "normalize_reward": True}
@@ -162,26 +189,50 @@ KILLED: dict[str, dict[str, Any]] = {
         "algo_kwargs": {**REPLAYED, "renorm_warm_up": 60, "policy_delay": 3},
     },
     "discrete_sac": {"algo": "discrete_sac", "algo_kwargs": REPLAYED},
+    "a2c": {"algo": "a2c", "algo_kwargs": {"n_steps": 48, "learning_rate_final": 1e-5}},
+    "td3": {"algo": "td3", "env__id": "Pendulum-v1", "algo_kwargs": REPLAYED},
+    "tqc": {"algo": "tqc", "env__id": "Pendulum-v1", "algo_kwargs": {**REPLAYED, "num_quantiles": 8}},
+    **{name: ALGORITHMS[name] for name in PACKAGED if name in ALGORITHMS and name != "drqv2"},
+    "drqv2": {**ALGORITHMS["drqv2"], "total_timesteps": 600},
 }
+ALL_KILLS = 1000
+"""Of all algorithms together, with ``--slow``."""
+
+
+def test_every_algorithm_is_killed() -> None:
+    assert sorted(KILLED) == sorted(PACKAGED)
 
 
 @pytest.mark.parametrize("name", KILLED)
-def test_kills_at_random_moments_change_no_bit(tmp_path: Path, name: str, slow: bool) -> None:
+def test_kills_at_random_moments_change_no_bit(
+    tmp_path: Path,
+    name: str,
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+) -> None:
     torch.set_num_threads(1)
     settings = KILLED[name]
-    if name != "dqn":
+    if name not in ("dqn", "drqv2"):
         settings = {**settings, "network__normalize_obs": True}
-    start(tmp_path / "straight", **settings)
+    calls = itertools.count()
+    with monkeypatch.context() as patch:
+        before_each_file_call(lambda: next(calls) and None, functools.partial(patch.setattr, DiskStorage))
+        start(tmp_path / "straight", **settings)
     expected = outcome(tmp_path / "straight")
-    rng = random.Random(0)
-    wanted, kills = (1000 if slow else 25), 0
+    most_calls = next(calls) // 2  # of a session, so that it gets through a save or two
+    rng = random.Random(name)
+    wanted, kills = (math.ceil(ALL_KILLS / len(KILLED)) if slow else 10), 0
     for trial in itertools.count():
         path = tmp_path / f"run-{trial}"
-        while one_more_session(tmp_path, path, rng, kills, **settings):
+        while one_more_session(tmp_path, path, rng, kills, most_calls, **settings):
             kills += 1
         assert outcome(path) == expected
         shutil.rmtree(path)
         if kills >= wanted:
+            record_property("kills", kills)
+            record_property("most_calls", most_calls)
+            record_property("finished_runs", trial + 1)
             return
 
 
@@ -223,26 +274,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert child.wait() == -signal.SIGKILL, child.err
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == straight
-
-
-FROM_PIXELS = {"learning_starts": 100, "batch_size": 8, "shift_pad": 1, "feature_dim": 4, "train_freq": 4}
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "prioritized_dqn": {"algo": "prioritized_dqn"},
-    "c51": {"algo": "c51", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
-    "qr_dqn": {"algo": "qr_dqn", "algo_kwargs__num_quantiles": 16},
-    "iqn": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__num_target_quantiles": 8},
-    "iqn, noisy": {"algo": "iqn", "algo_kwargs__num_quantiles": 8, "algo_kwargs__noisy": True},
-    "rainbow": {"algo": "rainbow", "algo_kwargs__v_min": 0, "algo_kwargs__v_max": 100},
-    "drqn": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__core_size": 8},
-    "drqn, gru": {"algo": "drqn", "algo_kwargs__core": "gru", "algo_kwargs__core_layers": 2},
-    "r2d2": {"algo": "r2d2", "algo_kwargs__sequence_length": 8, "algo_kwargs__burn_in": 3},
-    "drqv2": {
-        "algo": "drqv2",
-        "env__id": "helpers.image_envs:Track",
-        "env__wrappers": [FRAMES, {"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
-        "algo_kwargs": {**FROM_PIXELS, "policy_delay": 2, "buffer_size": 640},
-    },
-}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +33,7 @@ ALGORITHMS = (
     "trpo",
 )
 LIMIT = 10.0
-"""Seconds that any command may take for a checkpoint."""
+"""Seconds that any command may take for a checkpoint, without those in which other processes kept it waiting."""
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +86,13 @@ def try_mutant(run: Path, folder: Path, number: int) -> tuple[str, str]:
     shutil.rmtree(target, ignore_errors=True)
     said = mutant_of(run, target, number)
     words = words_for(target, number)
-    began = time.monotonic()
     child = command(folder, *words)
     try:
-        code = child.wait(4 * LIMIT)
+        code = child.wait(12 * LIMIT)
     except AssertionError:
         return "hang", f"{words[0]} {said}"
     about = f"{words[0]} {said}: {code} {child.err[-400:]}"
-    if time.monotonic() - began > LIMIT:
+    if child.seconds > LIMIT:
         return "slow", about
     if code < 0 or code == 70 or "Traceback (most recent" in child.err:
         return "traceback", about

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training import current_folder
+from rl_training import cli_streams, current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path
-from rl_training.cli_output import print_evaluation, print_seeds, print_training, short_path
-from rl_training.errors import ConfigError, RLTrainingError, printable
+from rl_training.cli_output import print_evaluation, print_seeds, print_training, shown
+from rl_training.cli_streams import report
+from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
+from rl_training.runtime.console import notice
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def train(
         return
     from rl_training.experiment import registry
 
-    print_training(registry.train(experiment, run_dir=run_dir, console=not quiet))
+    result = registry.train(experiment, run_dir=run_dir, console=not quiet)
+    with report():
+        print_training(result)
 
 
 @app.command()
@@ -98,7 +101,9 @@ def resume(
     _offer_if(trust)
     from rl_training.experiment import registry
 
-    print_training(registry.resume(path, overrides=given, console=not quiet, trust=trust))
+    result = registry.resume(path, overrides=given, console=not quiet, trust=trust)
+    with report():
+        print_training(result)
 
 
 @app.command("eval")
@@ -241,13 +246,14 @@ def benchmark(
     from rl_training.experiment.benchmark import CARD, RESULTS, Benchmark
 
     result = Benchmark(plan, folder=run_dir, at_once=jobs).run(console=not quiet)
-    if as_json:
-        print(json.dumps(json.loads((result.folder / RESULTS).read_text(encoding="utf-8"))))
-    else:
-        for entry in result.entries:
-            print(f"  {entry.name:<32} {entry.line}")
-        print(f"Results {short_path(result.folder / RESULTS)}")
-        print(f"Card    {short_path(result.folder / CARD)}")
+    with report():
+        if as_json:
+            print(json.dumps(json.loads((result.folder / RESULTS).read_text(encoding="utf-8"))))
+        else:
+            for entry in result.entries:
+                print(f"  {entry.name:<32} {entry.line}")
+            print(f"Results {shown(result.folder / RESULTS)}")
+            print(f"Card    {shown(result.folder / CARD)}")
     if not result.reached:
         raise typer.Exit(1)
 
@@ -278,7 +284,7 @@ def compare_(
     if as_json:
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
     else:
-        print(f"Picture {short_path(out)}")
+        print(f"Picture {shown(out)}")
 
 
 def _train_seeds(
@@ -287,7 +293,9 @@ def _train_seeds(
     from rl_training.experiment.manager import ExperimentManager
 
     manager = ExperimentManager(experiment, seeds=seeds, folder=run_dir, jobs=jobs)
-    print_seeds(manager.run(console=not quiet))
+    summary = manager.run(console=not quiet)
+    with report():
+        print_seeds(summary)
 
 
 def _offer_if(trust: bool) -> None:
@@ -299,22 +307,30 @@ def _offer_if(trust: bool) -> None:
 def main() -> None:
     """Run the command line; every error of ours is one line on stderr and an exit code."""
     current_folder.withdraw()  # what an earlier command in this process was allowed
+    cli_streams.prepare()
     try:
-        sys.exit(app(standalone_mode=False))
+        with cli_streams.answer():
+            code = app(standalone_mode=False)
+        sys.exit(code)
     except RLTrainingError as error:
         stopped = error.exit_code > 128  # by a signal: somebody asked for that, so it is no error
-        print(error if stopped else f"error: {error}", file=sys.stderr)
+        if not getattr(error, "cut_off", False):
+            notice(str(error) if stopped else f"error: {error}")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        os._exit(1)
+    except (OSError, MemoryError) as error:  # of the machine, not of this package
+        lost = machine_error(error)
+        notice(f"error: {lost}")
+        sys.exit(lost.exit_code)
     except Exception as error:
         # Usage errors of typer come from its own or from click's classes, depending on its version.
         message = getattr(error, "format_message", None)
         if message is None:
             raise
         if text := " ".join(message().split()):  # none: help was shown instead
-            print(f"error: {text.rstrip('.')}; --help says what there is", file=sys.stderr)
+            notice(f"error: {text.rstrip('.')}; --help says what there is")
         sys.exit(getattr(error, "exit_code", 2))
+    finally:
+        cli_streams.settle()
 
 
 if __name__ == "__main__":

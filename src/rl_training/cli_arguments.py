@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,4 +40,6 @@ def check_memory_options(policy: Any, state: Path | None, begins: Any, gained: A
         if carry is None and given is not None:
             raise ConfigError(f"{option}: this agent has no memory")
     if carry is not None and state is None:
-        print("no --state: taken for the beginning of an episode", file=sys.stderr)
+        from rl_training.runtime.console import notice
+
+        notice("no --state: taken for the beginning of an episode")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.errors import printable
+from rl_training.shell import command, quoted_path
 
 if TYPE_CHECKING:
     from rl_training.experiment.manager import Summary
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 def print_training(result: TrainResult) -> None:
     """Print what a training came to, where it is, and what can be done with it next."""
-    folder, program, trust = short_path(result.run_dir), _program(), _trust_option(result.run_dir)
-    tensorboard = program.replace("rl-training", "tensorboard").replace("rl_training", "tensorboard.main")
+    folder, program, trust = shown(result.run_dir), _program(), _trust_option(result.run_dir)
     if result.stop_reason:
         print(f"Stopped at step {result.steps}: {printable(result.stop_reason)}")
     speed = result.steps / max(result.seconds, 1e-9)
@@ -32,11 +32,11 @@ def print_training(result: TrainResult) -> None:
         value = result.evaluation
         print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
     print(f"Folder  {folder}")
-    print(f"Curve   {folder}/curve.png")
+    print(f"Curve   {shown(result.run_dir / 'curve.png')}")
     print("Next")
-    print(f"  {program} eval {folder}{trust}")
-    print(f"  {program} resume {folder}{trust} total_timesteps={2 * result.steps}")
-    print(f"  {tensorboard} --logdir {folder}")
+    print(f"  {command(*program)} eval {folder}{trust}")
+    print(f"  {command(*program)} resume {folder}{trust} total_timesteps={2 * result.steps}")
+    print(f"  {command(*_tensorboard(program))} --logdir {folder}")
 
 
 def print_seeds(summary: Summary) -> None:
@@ -46,7 +46,7 @@ def print_seeds(summary: Summary) -> None:
     for seed, score in zip(summary.seeds, summary.scores, strict=True):
         print(f"  seed {seed}: {score:.2f}")
     print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
-    print(f"Folder  {short_path(summary.folder)}")
+    print(f"Folder  {shown(summary.folder)}")
 
 
 def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> None:
@@ -66,13 +66,21 @@ def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> N
         f"{len(result.returns)} episodes: return {result.mean:.2f} ± {result.std:.2f}, from {low:.2f} to {high:.2f}"
     )
     if video is not None:
-        print(f"Video   {short_path(video)}")
+        print(f"Video   {shown(video)}")
 
 
-def short_path(path: Path) -> str:
+def shown(path: Path) -> str:
+    """Return a path as it can be copied, seen from the working folder if it lies below."""
+    return quoted_path(short_path(path))
+
+
+def short_path(path: Path) -> Path:
     """Return a path below the working folder as seen from there, and any other as it is."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+    try:
+        relative = os.path.relpath(path)
+    except OSError:  # the working folder is gone
+        return path
+    return path if relative.startswith("..") else Path(relative)
 
 
 def _trust_option(run: Path) -> str:
@@ -83,11 +91,19 @@ def _trust_option(run: Path) -> str:
     return " --trust" if needs_trust(load_config(run / "config.yaml")) else ""
 
 
-def _program() -> str:
+def _program() -> tuple[str | Path, ...]:
     """Return how this command line was called, so that what is printed can be typed as it is."""
     called = Path(sys.argv[0])
     if called.name != "rl-training":
-        return "python -m rl_training"
+        return "python", "-m", "rl_training"
     found = shutil.which("rl-training")
     on_path = found is not None and Path(found).resolve() == called.resolve()
-    return "rl-training" if on_path else short_path(called)
+    return ("rl-training" if on_path else short_path(called.absolute()),)
+
+
+def _tensorboard(program: tuple[str | Path, ...]) -> tuple[str | Path, ...]:
+    """Return how TensorBoard is called where this program is called so."""
+    *front, last = program
+    if isinstance(last, Path):
+        return (last.with_name("tensorboard"),)
+    return (*front, "tensorboard" if last == "rl-training" else "tensorboard.main")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 import signal
 from collections.abc import Iterable
 
 LONGEST = 2_000
 """Characters of a message; environments may raise errors of megabytes."""
+_BREAKS = re.compile(r"\s*[^\S ]\s*")
+"""Line breaks and tabs with the spaces around them; two spaces in a path are two spaces."""
 
 
 class RLTrainingError(Exception):
@@ -17,7 +21,7 @@ class RLTrainingError(Exception):
 
     def __init__(self, message: str, *, details: str = "") -> None:
         # Keys, paths and messages of others may bring line breaks along.
-        line = " ".join(message.split())
+        line = _BREAKS.sub(" ", message).strip()
         if len(line) > LONGEST:
             line = f"{line[:LONGEST]}... ({len(line):,} characters)"
         super().__init__(printable(line))
@@ -57,6 +61,25 @@ class StorageError(RLTrainingError):
     """Checkpoints could not be written several times in a row, or a small file not even once."""
 
     exit_code = 5
+
+
+class MachineError(RLTrainingError):
+    """The system refused something that is no part of a run's folder: memory, processes, open files."""
+
+
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+_OPEN_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def machine_error(error: OSError | MemoryError) -> RLTrainingError:
+    """Return what the system refused as an error for people; a disk that is full has its own exit code."""
+    if isinstance(error, MemoryError):
+        return MachineError(f"not enough memory: {error}" if str(error) else "not enough memory")
+    if error.errno in _OPEN_FILES:
+        return MachineError("too many open files; ulimit -n N allows more")
+    text = f"{error.strerror or error}"
+    named = text if error.filename is None else f"{error.filename}: {text}"
+    return StorageError(named) if error.errno in _DISK_ERRORS else MachineError(named)
 
 
 def is_users_interrupt(error: BaseException) -> bool:

@@ -26,6 +26,9 @@ class Child:
     def __init__(self, folder: Path, function: Callable[[], Any]) -> None:
         stem = folder / f"child-{next(_numbers)}"
         self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
+        self.seconds = 0.0
+        """How long it took, without the time that it was ready to run and others had the processor; set by ``wait``."""
+        self._began = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
             self._become(function)
@@ -54,13 +57,14 @@ class Child:
     def wait(self, seconds: float = 60.0) -> int:
         """Return the exit code, or minus the signal that ended the process."""
         deadline = time.monotonic() + seconds
-        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+        while not os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 raise AssertionError(f"still running after {seconds:g} s; it said: {self.err}")
             time.sleep(0.005)
-        return os.waitstatus_to_exitcode(ended[1])
+        self.seconds = time.monotonic() - self._began - _kept_waiting(self.pid)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     @property
     def out(self) -> str:
@@ -69,6 +73,14 @@ class Child:
     @property
     def err(self) -> str:
         return self._err.read_text()
+
+
+def _kept_waiting(pid: int) -> float:
+    """Return the seconds for which a process was ready to run and did not, none where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def command(folder: Path, *words: object, prepare: Callable[[], Any] = lambda: None) -> Child:

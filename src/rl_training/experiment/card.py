@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 
 from rl_training.experiment.suite_results import BenchmarkResult, EntryResult
+from rl_training.shell import command
 
 
 def card(result: BenchmarkResult) -> str:
@@ -34,8 +36,14 @@ def card(result: BenchmarkResult) -> str:
     for entry in result.entries:
         if entry.scores and not entry.errors:
             lines += [f"![{entry.name}]({entry.name.replace('/', '-')}/curve.png)", ""]
-    lines += [f"Repeat: `rl-training benchmark {result.source}`", ""]
+    lines += [f"Repeat: {_code(command('rl-training', 'benchmark', result.source))}", ""]
     return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Return text as code, fenced by more backticks than it has in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}"
 
 
 def _what(entry: EntryResult) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from rl_training.errors import ConfigError
 from rl_training.experiment.results import read_result
 from rl_training.runtime.curves import EVAL_MEAN, Series, extract_series, plot_comparison, read_metrics
+from rl_training.shell import quoted_path
 from rl_training.statistics import (
     MIN_SCORES,
     holm,
@@ -262,7 +263,7 @@ def _curve(run: Path) -> Series:
 def _nothing_in(folder: Path) -> str:
     entries = sorted(path.parent.name for path in folder.glob("*/summary.json"))
     if entries:
-        return f"{folder}: holds several experiments; give one of them, such as {folder / entries[0]}"
+        return f"{folder}: holds several experiments; give one of them, such as {quoted_path(folder / entries[0])}"
     return f"{folder}: holds no finished run"
 
 

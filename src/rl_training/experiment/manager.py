@@ -25,6 +25,7 @@ from rl_training.runtime.curves import plot_seeds
 from rl_training.runtime.folder import new_run_path, write_whole
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
+from rl_training.shell import quoted_path
 from rl_training.statistics import iqm, seeds_interval
 
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
@@ -170,7 +171,7 @@ class ExperimentManager:
         return begin if overrides is None else ["resume", path, "--trust", *overrides]
 
     def _interrupted(self, number: int) -> Interrupted:
-        again = f"running the same command again with --run-dir {self.folder} completes it"
+        again = f"running the same command again with --run-dir {quoted_path(self.folder)} completes it"
         return Interrupted(f"{signal.Signals(number).name}: stopped; {again}", number)
 
     def _tell(self, seed: int, console: bool) -> None:

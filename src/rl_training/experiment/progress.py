@@ -40,7 +40,7 @@ class SuiteProgress:
         if self._console:
             held = f", {self._done} of them there already" if self._done else ""
             notice(f"{self._runs} run{'s' if self._runs != 1 else ''}{held}")
-        if self._console and sys.stderr.isatty():
+        if self._console and sys.stderr is not None and sys.stderr.isatty():
             self._open_bars()
         return self
 

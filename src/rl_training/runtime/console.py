@@ -20,8 +20,10 @@ _PLAIN_INTERVAL = 10.0
 
 def notice(text: str) -> None:
     """Print one line for the person at the terminal, apart from a command's output."""
-    # A terminal that is gone must not end the run.
-    with contextlib.suppress(OSError):
+    # A terminal that is gone, or was never there, must not end the run; None would mean stdout.
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
         print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -36,7 +38,7 @@ class ConsoleLogger:
         self._return = self._eval = "-"
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._open_bar()
 
     def _open_bar(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,6 +19,7 @@ from rl_training.config.loading import dump_yaml
 from rl_training.errors import CheckpointError, ConfigError, RunLockedError, StorageError
 from rl_training.native import fingerprint
 from rl_training.plain_files import make_folder, open_own, read_plain, reason, replacing
+from rl_training.shell import quoted_path
 from rl_training.version import __version__
 
 MAX_METADATA_BYTES = 2**20
@@ -142,7 +144,8 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise StorageError(f"{path}: not written: {error.strerror}") from error
 
 
@@ -199,7 +202,9 @@ def locate(path: Path) -> tuple[Path, bool]:
         raise CheckpointError(f"{path}: no such run folder or checkpoint")
     seeds = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir()) if path.is_dir() else []
     if seeds:
-        raise CheckpointError(f"{path}: holds one run per seed; give one of them, such as {path / seeds[0]}")
+        raise CheckpointError(
+            f"{path}: holds one run per seed; give one of them, such as {quoted_path(path / seeds[0])}"
+        )
     raise CheckpointError(
         f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"
     )

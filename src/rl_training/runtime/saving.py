@@ -1,51 +1,62 @@
-"""Saving while a run goes: a disk that refuses costs a warning, and the run only at the third time in a row."""
+"""Saving while a run goes: a disk that refuses costs a warning, and the run only if it keeps on refusing."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import StorageError
+from rl_training.errors import CheckpointError, StorageError
 from rl_training.plain_files import open_plain, reason, replacing
 from rl_training.runtime.checkpoint import (
     LATEST,
     Checkpoint,
     Saved,
     SaveFailed,
+    list_checkpoints,
     read_hint,
     retire,
     write_checkpoint,
     write_hint,
 )
-from rl_training.runtime.checkpoint_format import Tree, step_name
+from rl_training.runtime.checkpoint_format import MANIFEST, Tree, step_name
 from rl_training.runtime.console import notice
 from rl_training.runtime.folder import RunFolder
 from rl_training.runtime.storage import DISK
 
 MAX_FAILED_SAVES = 3
+"""So many in a row end a run, once the first of them is ``MAX_FAILING_SECONDS`` ago."""
+MAX_FAILING_SECONDS = 60.0
+_QUIET_SECONDS = 10.0
+"""Between two warnings, after the first few in a row."""
 
 
 class Saver:
     """Puts checkpoints into one folder, names them and removes old ones."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder = folder
         self._keep = keep
+        self._clock = clock
         self._failed = 0
+        self._failing_since = self._warned_at = 0.0
         self._previous: Saved | None = None
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Let the next save link the segments of a checkpoint whose state the run has just taken over."""
         self._previous = Saved(checkpoint.path.absolute(), checkpoint.files)
 
-    def save(self, step: int, tree: Tree, info: dict[str, Any], *, best: bool) -> Path | None:
-        """Save a tree of state; return where, or none if the disk refused."""
+    def save(
+        self, step: int, tree: Tree, info: dict[str, Any], *, best: bool, last: bool = False
+    ) -> Path | None:
+        """Save a tree of state; return where, or none if the disk refused, which for the ``last`` one is an error."""
         try:
             saved = write_checkpoint(self.folder, step, tree, info, previous=self._previous)
         except (SaveFailed, OSError) as error:
-            self.refused(error)
+            self.refused(error, last=last)
             return None
         self._failed = 0
         self._previous = saved
@@ -55,14 +66,35 @@ class Saver:
         self._retire(saved.path)
         return saved.path
 
-    def refused(self, error: Exception) -> None:
-        """Count a save that the disk refused: a warning, or the end of the run at the third in a row."""
-        self._failed += 1
-        if self._failed >= MAX_FAILED_SAVES:
+    def refused(self, error: Exception, *, last: bool = False) -> None:
+        """Count a save that the disk refused: a warning, or the end of the run if it keeps on refusing."""
+        if last:
             raise StorageError(
-                f"{MAX_FAILED_SAVES} checkpoints in a row could not be saved: {error}"
+                f"{_plain(error)}; {self.left()}, the checkpoint of the last step could not be saved"
             ) from error
-        notice(f"warning: {error}; training goes on, the previous checkpoint is intact")
+        now = self._clock()
+        if not self._failed:
+            self._failing_since = now
+        self._failed += 1
+        seconds = now - self._failing_since
+        if self._failed >= MAX_FAILED_SAVES and seconds >= MAX_FAILING_SECONDS:
+            raise StorageError(
+                f"{self._failed} checkpoints in a row could not be saved, for {seconds:.0f} s: "
+                f"{_plain(error)}; {self.left()}"
+            ) from error
+        if self._failed <= MAX_FAILED_SAVES or now - self._warned_at >= _QUIET_SECONDS:
+            self._warned_at = now
+            notice(f"warning: {_plain(error)}; training goes on, {self.left()}")
+
+    def left(self) -> str:
+        """Say what there is to go on from: the newest checkpoint by name, unverified, or none."""
+        try:
+            there = [path for path in list_checkpoints(self.folder) if (path / MANIFEST).is_file()]
+        except (CheckpointError, OSError):
+            there = []
+        if there:
+            return f"{there[0].name} is the newest checkpoint"
+        return "there is no checkpoint yet" if self._previous is None else "no checkpoint is left"
 
     def name(self, hint: str, path: Path) -> None:
         """Let ``best`` or ``latest`` point at a checkpoint; a failure costs a warning only."""
@@ -77,6 +109,10 @@ class Saver:
             retire(self.folder, self._keep, {newest.name, *([best.name] if best else [])})
         except SaveFailed as error:
             notice(f"warning: {error}; training goes on")
+
+
+def _plain(error: Exception) -> str:
+    return f"{error.filename or 'disk'}: {reason(error)}" if isinstance(error, OSError) else str(error)
 
 
 def copy_run(checkpoint: Checkpoint, log: Path, target: Path) -> None:

@@ -25,6 +25,7 @@ from rl_training.runtime.saving import Saver
 from rl_training.runtime.signals import Interrupted, SignalGuard
 from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.trust import needs_trust
+from rl_training.shell import command
 
 __all__ = ["Interrupted", "Session", "TrainResult"]
 
@@ -110,7 +111,7 @@ class Session:
         raise AssertionError("an evaluation was abandoned without a signal")
 
     def save(self) -> Path | None:
-        """Save a checkpoint; a disk that refuses costs a warning, and the run only at the third time in a row."""
+        """Save a checkpoint; a disk that refuses costs a warning, and the run only if it keeps on refusing."""
         return self._save()
 
     # The run itself
@@ -187,9 +188,10 @@ class Session:
             return
         saved = self._save_once()
         name = signal.Signals(number).name
-        where = f"saved at step {self.steps}" if saved else "the last checkpoint is intact"
-        again = f"rl-training resume {self.folder.path}{' --trust' if needs_trust(self.run.config) else ''}"
-        raise Interrupted(f"{name}: stopped, {where}; go on with: {again}", number)
+        where = f"saved at step {self.steps}" if saved else self._saver.left()
+        trust = ["--trust"] if needs_trust(self.run.config) else []
+        again = f"; go on with: {command('rl-training', 'resume', self.folder.path, *trust)}"
+        raise Interrupted(f"{name}: stopped, {where}{again if self.folder.config.exists() else ''}", number)
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
@@ -264,11 +266,8 @@ class Session:
             self._log_row()
         elif not self.last_row and self._log is not None:
             self.last_row = self._log.last_row()
-        kept = self._save_once()
-        if kept is None:
-            raise StorageError(
-                f"{self.folder.checkpoints}: the checkpoint of the last step could not be saved"
-            )
+        kept = self._save_once(last=True)
+        assert kept is not None
         self.heed_signal()
         evaluation = None
         if run.config.evaluation.final_episodes:
@@ -289,23 +288,23 @@ class Session:
 
     # Checkpoints
 
-    def _save(self, *, best: bool = False, envs_lost: bool = False) -> Path | None:
+    def _save(self, *, best: bool = False, envs_lost: bool = False, last: bool = False) -> Path | None:
         try:
             tree, info = self._state(envs_lost)
         except OSError as error:  # the log, which has to be on the disk before its length is noted
-            self._saver.refused(error)
+            self._saver.refused(error, last=last)
             return None
-        path = self._saver.save(self.steps, tree, info, best=best)
+        path = self._saver.save(self.steps, tree, info, best=best, last=last)
         self.run.timer.lap("checkpoint")
         if path is not None:
             self._saved_at = (self.steps, path)
         return path
 
-    def _save_once(self) -> Path | None:
+    def _save_once(self, *, last: bool = False) -> Path | None:
         """Return the checkpoint of this step, made now if there is none."""
         if self._saved_at is not None and self._saved_at[0] == self.steps:
             return self._saved_at[1]
-        return self._save()
+        return self._save(last=last)
 
     def _save_after(self, error: EnvError, *, envs_lost: bool = False) -> None:
         """Keep the traceback and the state; a disk that refuses them must not hide the error itself."""

@@ -44,6 +44,7 @@ from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.streams import Streams
 from rl_training.runtime.trust import check_names
 from rl_training.runtime.video import record
+from rl_training.shell import command
 
 __all__ = [
     "checkpoint_config",
@@ -176,7 +177,7 @@ def _used(path: Path) -> ConfigError:
     if not (path / "run.lock").exists():
         return ConfigError(f"{path}: holds several runs, or none of this package; choose another folder")
     return ConfigError(
-        f"{path}: holds a run already; go on with 'rl-training resume {path}' or choose another folder"
+        f"{path}: holds a run already; choose another folder, or go on with: {command('rl-training', 'resume', path)}"
     )
 
 
