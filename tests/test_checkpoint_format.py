@@ -305,6 +305,16 @@ def test_a_repeated_step_gets_a_name_of_its_own(folder: Path) -> None:
     assert read_hint(folder, "latest") == paths[3]
 
 
+def test_names_are_ordered_by_number_from_the_tenth_of_a_step_on(folder: Path) -> None:
+    paths = [save_checkpoint(folder, 7, {"loop": {"n": n}}, {}) for n in range(12)]
+    assert paths[-1].name == "step-000000007-12"
+    assert list_checkpoints(folder) == paths[::-1]
+    assert newest_checkpoint(folder)[0].tree == {"loop": {"n": 11}}
+    retire(folder, 2, ())
+    assert list_checkpoints(folder) == [paths[11], paths[10]]
+    assert save_checkpoint(folder, 7, {}, {}).name == "step-000000007-13", "a name is never used again"
+
+
 def test_newest_skips_what_does_not_verify_and_says_so(folder: Path) -> None:
     paths = [save_checkpoint(folder, step, example_tree(step), INFO, FaultyStorage()) for step in (1, 2, 3)]
     (paths[2] / "model.safetensors").unlink()

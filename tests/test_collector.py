@@ -597,6 +597,34 @@ def test_a_restarted_env_begins_the_next_episode_of_its_stream():
         assert seeds[env]["seed"] == next(stream)
 
 
+@pytest.mark.parametrize("vectorization", OWN)
+def test_every_restart_begins_episodes_that_were_never_played(vectorization):
+    """Restarted again and again, before the first step or in the middle, a run plays no episode of its stream twice."""
+    begun: list[list[int]] = [[], []]
+
+    def play(steps, state):
+        collector = Collector(journaled(vectorization, "CartPole-v1"), DiscreteActions(2))
+        if state is not None:
+            assert collector.load_state_dict(state) == "restarted"
+        policy = by_obs(DiscreteActions(2))
+        for _ in range(steps):
+            collector.step(policy)
+            for env, journal in enumerate(collector.envs.call_each("journal")):
+                if journal["seed"] not in begun[env][-1:]:
+                    begun[env].append(journal["seed"])
+        lost = collector.state_dict(lost=True)
+        collector.envs.close()
+        return lost
+
+    state = None
+    for steps in (60, 3, 90, 40):
+        state = play(steps, copy.deepcopy(state))
+    for env, seeds in enumerate(begun):
+        stream = EpisodeSeeds(np.random.SeedSequence(7, spawn_key=(env,)))
+        assert seeds == [next(stream) for _ in seeds], "each once, in order"
+        assert len(seeds) > 6
+
+
 # Checks of what an env returns
 
 

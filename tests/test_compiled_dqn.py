@@ -243,6 +243,20 @@ def test_an_action_that_does_not_exist_is_refused_before_anything_is_written(act
     assert (learner.optimizer.grad == 7.0).all()
 
 
+@pytest.mark.parametrize("dueling", [False, True])
+def test_with_a_value_beside_the_advantages_there_are_no_more_actions(dueling):
+    learner = make_learner(num_actions=3, dueling=dueling)
+    assert learner._compiled is not None
+    batch = random_batch(num_actions=3)
+    batch.action[5] = 2
+    assert_same_gradient(learner, batch)
+    batch.action[5] = 3
+    learner.optimizer.grad.fill_(7.0)
+    with pytest.raises(IndexError, match="^action: 3 is none of 3"):
+        learner.update(batch)
+    assert (learner.optimizer.grad == 7.0).all()
+
+
 def test_other_types_and_layouts_are_converted():
     learner, plain = make_learner(), random_batch(weight=torch.rand(8))
     batch = dataclasses.replace(

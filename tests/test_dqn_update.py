@@ -259,6 +259,18 @@ def test_frozen_and_unused_parameters_of_an_own_network_stay_as_they_are():
 # The target network
 
 
+def test_a_sync_copies_the_batch_statistics_of_a_custom_network():
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    learner = DQN(network, 2, DQNConfig(tau=0.5), total_timesteps=1000)
+    for seed in range(3):
+        learner.update(random_batch(seed))
+    online, target = dict(learner.online.named_buffers()), dict(learner.target.named_buffers())
+    assert not torch.equal(online["1.running_mean"], target["1.running_mean"])
+    learner.sync_target()
+    assert online.keys() == target.keys() == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert all(torch.equal(online[name], target[name]) for name in online), "whole, whatever tau is"
+
+
 @pytest.mark.parametrize("tau", [0.005, 0.3])
 def test_soft_syncs_approach_constant_weights_geometrically(tau):
     learner = make_learner(tau=tau)

@@ -379,6 +379,17 @@ def test_rewards_are_scaled_in_the_target_alone() -> None:
     assert not torch.allclose(target, smaller)
 
 
+def test_both_optimizers_have_the_options() -> None:
+    agent = learner(learning_rate=2e-3, adam_eps=0.5, adam_betas=(0.3, 0.7), max_grad_norm=1e-3)
+    assert agent.optimizers.keys() == {"critic", "actor"}
+    for optimizer in agent.optimizers.values():
+        made = (optimizer.lr, optimizer.eps, optimizer.betas, optimizer.max_grad_norm)
+        assert made == (2e-3, 0.5, (0.3, 0.7), 1e-3)
+    agent.update(batch())
+    for optimizer in agent.optimizers.values():
+        assert float(torch.linalg.vector_norm(optimizer.grad)) <= 1.001e-3, "cut off"
+
+
 def test_the_learning_rate_follows_its_schedule() -> None:
     falling, constant = learner(learning_rate_final=1e-4), learner()
     for step, rate in ((0, 1e-3), (500, 5.5e-4), (1000, 1e-4), (5000, 1e-4)):

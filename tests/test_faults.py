@@ -666,6 +666,15 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_finite_weights(tmp_path: P
         assert all(torch.isfinite(value).all() for value in kept.tree["model"][network].values())
 
 
+def test_a_gradient_that_is_not_finite_stops_the_run_although_the_loss_is(tmp_path: Path, cli: Cli) -> None:
+    run = tmp_path / "run"
+    code, out, err = cli(*train(run, "network.factory=helpers.faulty_envs:Kinked"))
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert re.match(r"error: step 102: loss is \d\S* and its gradient's norm nan; the update was not applied; ", err)
+    tree = newest_checkpoint(run / "checkpoints")[0].tree
+    assert (tree["loop"]["clock"]["steps"], tree["loop"]["clock"]["updates"]) == (100, 0)
+
+
 def test_a_replay_beyond_memory_is_refused_with_the_largest_that_fits(cli: Cli, tmp_path: Path) -> None:
     code, _, err = cli(*train(tmp_path / "run", "algo_kwargs.buffer_size=1e12"))
     assert code == 2

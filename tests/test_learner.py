@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,15 @@ import pytest
 import torch
 from torch import nn
 
+from rl_training.algorithms.actor_critic import SlowCopy
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.learner import Learner
-from rl_training.algorithms.optimizer import FlatAdam
+from rl_training.algorithms.optimizer import FlatAdam, flatten_parameters
 from rl_training.algorithms.options import OptimizerOptions
 from rl_training.algorithms.protocol import Decision, Means, UpdateResult
 from rl_training.algorithms.spec import BuildContext
 from rl_training.data import Batch, Transitions
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, NonFiniteError
 from rl_training.experiment.configs import load_config
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.observations import ObsSpec
@@ -124,6 +126,32 @@ def test_adam_is_torchs_with_any_betas(betas: tuple[float, float]) -> None:
         theirs(x).square().mean().backward()
         reference.step()
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gradient", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_refused_before_anything_is_touched(gradient: float) -> None:
+    network = nn.Linear(3, 2)
+    optimizer = FlatAdam(network, lr=0.1, max_grad_norm=1.0)
+    optimizer.step(network(torch.ones(4, 3)).square().mean())
+    before = {"flat": optimizer.flat.clone(), **copy.deepcopy(optimizer.state_dict())}
+    optimizer.grad[4] = gradient
+    with pytest.raises(NonFiniteError, match=r"^loss is 0\.25 and its gradient's norm (nan|inf); the update was"):
+        optimizer.apply(torch.tensor(0.25))
+    after = {"flat": optimizer.flat, **optimizer.state_dict()}
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_slow_copy_takes_over_batch_statistics_as_a_whole() -> None:
+    fast = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    slow = SlowCopy(fast, flatten_parameters(fast))
+    with torch.no_grad():
+        fast[0].weight += 1.0
+    fast(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
+    slow.follow(0.25)
+    assert torch.allclose(slow.module[0].weight, fast[0].weight - 0.75)
+    own, theirs = dict(slow.module.named_buffers()), dict(fast.named_buffers())
+    assert int(theirs["1.num_batches_tracked"]) == 1
+    assert all(torch.equal(own[name], theirs[name]) for name in theirs)
 
 
 def test_a_part_that_is_missing_is_refused() -> None:

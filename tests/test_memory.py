@@ -75,8 +75,8 @@ class Steps(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, length: int = 0) -> None:
-        self.fixed = length
+    def __init__(self, length: int = 0, *, cut: bool = False) -> None:
+        self.fixed, self.cut = length, cut
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -86,14 +86,19 @@ class Steps(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
-        return np.array([self.t], np.float32), float(self.t), self.t == self.length, False, {}
+        over = self.t == self.length
+        return np.array([self.t], np.float32), float(self.t), over and not self.cut, over and self.cut, {}
 
 
+ENDINGS = pytest.mark.parametrize("cut", [False, True], ids=["terminated", "truncated"])
+
+
+@ENDINGS
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode) -> None:
+def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode, cut: bool) -> None:
     """The environments' episodes end at different times."""
     envs = gym.vector.SyncVectorEnv(
-        [lambda: Steps(3), lambda: Steps(5), lambda: Steps(2)], autoreset_mode=mode
+        [lambda length=length: Steps(length, cut=cut) for length in (3, 5, 2)], autoreset_mode=mode
     )
     collector, learner = Collector(envs, DiscreteActions(2)), Counting()
     seen = 0
@@ -105,11 +110,12 @@ def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode) -> 
     assert seen >= 60
 
 
+@ENDINGS
 @pytest.mark.parametrize("envs", [1, 3])
-def test_evaluation_carries_and_wipes_the_memory_of_each_env(envs: int) -> None:
-    learner = Counting()
-    options = EvaluationConfig(num_envs=envs)
-    result = evaluate(learner, EnvConfig(id="test:Steps"), DiscreteActions(2), options, 20, Steps)  # type: ignore[arg-type]
+def test_evaluation_carries_and_wipes_the_memory_of_each_env(envs: int, cut: bool) -> None:
+    learner: Any = Counting()
+    options, env = EvaluationConfig(num_envs=envs), EnvConfig(id="test:Steps", kwargs={"cut": cut})
+    result = evaluate(learner, env, DiscreteActions(2), options, 20, Steps)
     assert len(set(result.lengths)) > 3
     assert learner.decisions >= sum(result.lengths)
 

@@ -64,6 +64,14 @@ def test_another_cadence_after_a_resume_owes_nothing_of_old() -> None:
     assert updates(after, 1_001, 1_010) == [1_002, 1_006, 1_010]
 
 
+def test_what_is_owed_is_still_owed_after_a_resume() -> None:
+    cadence = {"learning_starts": 0, "train_freq": 1, "gradient_steps": 2}
+    before, after = make(3, **cadence), make(3, **cadence)
+    assert updates(before, 1, 2) == []
+    after.load_state_dict(before.state_dict())
+    assert updates(after, 3, 4) == [3] * 6 + [4] * 2
+
+
 def make_prioritized(**options: float) -> PrioritizedExperience:
     settings: dict[str, Any] = {"beta": 0.4, "beta_final": 1.0, "total_timesteps": 100, **options}
     return PrioritizedExperience(

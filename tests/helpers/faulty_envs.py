@@ -8,7 +8,9 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium.envs.classic_control import CartPoleEnv
+from torch import nn
 
 
 class Faulty(CartPoleEnv):
@@ -89,6 +91,19 @@ class Generous(CartPoleEnv):
         self.steps += 1
         obs, _, terminated, truncated, info = super().step(action)
         return obs, 1.0 if self.steps < 250 else 1e38, terminated, truncated, info
+
+
+class Kinked(nn.Module):
+    """A network whose values are finite and whose gradient is not a number, as that of a root at zero."""
+
+    def __init__(self, obs_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(obs_shape[0], num_outputs)
+        self.zero = nn.Parameter(torch.zeros(1))
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(obs) + self.zero.square().sqrt()
+        return out
 
 
 class Rendering(CartPoleEnv):
