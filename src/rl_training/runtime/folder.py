@@ -122,14 +122,24 @@ class RunFolder:
         self.close()
 
 
-def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs")) -> Path:
-    """Return a folder name that is free: ``runs/<algo>/<env>/<time>_s<seed>``."""
+def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs"), *, ending: str = "") -> Path:
+    """Make a folder of a name that is free, ``runs/<algo>/<env>/<time>_s<seed>``, and return its path.
+
+    Of runs that start at the same time, be it in processes or in threads, each gets a folder of its own.
+    """
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env.id).strip("-.") or "env"
-    stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}"
+    stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}{ending}"
     path, number = stem, 2
-    while path.exists():
-        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    return path
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path.mkdir()  # only one of those that ask for the same name succeeds
+                return path
+            except FileExistsError:
+                path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be made: {error.strerror}") from None
 
 
 def write_whole(path: Path, text: str) -> None:
