@@ -80,7 +80,11 @@ def test_several_seeds_started_twice_get_two_folders() -> None:
     config = load_config("dqn/cartpole", TINY)
     managers = [ExperimentManager(config, seeds=2) for _ in range(3)]
     names = [manager.folder.name for manager in managers]
-    assert names == ["20260101-000000_s0-2seeds", "20260101-000000_s0-2seeds-2", "20260101-000000_s0-2seeds-3"]
+    assert names == [
+        "20260101-000000_s0-2seeds",
+        "20260101-000000_s0-2seeds-2",
+        "20260101-000000_s0-2seeds-3",
+    ]
     assert all(manager.run(console=False).scores for manager in managers[:2])
 
 

@@ -91,9 +91,7 @@ class ManagedAlgorithm:
             raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
             config = self._experiment(total_timesteps)
-            result = registry.train(
-                config, run_dir=self._run_dir, **self._options(callback, progress_bar)
-            )
+            result = registry.train(config, run_dir=self._run_dir, **self._options(callback, progress_bar))
             return self._trained(result)
         assert self._config is not None
         done = load_checkpoint(self._checkpoint_path).step
