@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -129,17 +130,21 @@ def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs"), *, en
     """
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env.id).strip("-.") or "env"
     stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}{ending}"
-    path, number = stem, 2
+    names = itertools.chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2)))
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            try:
-                path.mkdir()  # only one of those that ask for the same name succeeds
-                return path
-            except FileExistsError:
-                path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
+        return next(path for path in names if _made(path))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be made: {error.strerror}") from None
+        raise ConfigError(f"{stem}: cannot be made: {error.strerror}") from None
+
+
+def _made(path: Path) -> bool:
+    """Make a folder; of several that ask for the same one, a single one is told that it was made."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_whole(path: Path, text: str) -> None:
