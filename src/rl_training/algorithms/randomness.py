@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import torch
+
+_global_generator = threading.RLock()
+"""Held while torch's global generator is not the user's: runs in threads of one process share it."""
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Have torch's global CPU generator begin with a seed, and be what it was afterwards."""
+    with _global_generator, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 class TorchStream:
@@ -17,6 +31,7 @@ class TorchStream:
         self._outside = self.state
 
     def __enter__(self) -> None:
+        _global_generator.acquire()
         self._outside = torch.get_rng_state()
         torch.set_rng_state(self.state)
 
@@ -25,3 +40,4 @@ class TorchStream:
     ) -> None:
         self.state = torch.get_rng_state()
         torch.set_rng_state(self._outside)
+        _global_generator.release()

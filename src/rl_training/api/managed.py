@@ -19,7 +19,6 @@ from rl_training.experiment.configs import Source, check_source, load_config, re
 from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
-from rl_training.runtime.folder import new_run_path
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.session import Session, TrainResult
 from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
@@ -101,8 +100,7 @@ class ManagedAlgorithm:
             raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
             config = self._experiment(total_timesteps, schedule_timesteps)
-            path = self._run_dir if self._run_dir is not None else new_run_path(config)
-            result = registry.train(config, run_dir=path, **self._options(callback, progress_bar))
+            result = registry.train(config, run_dir=self._run_dir, **self._options(callback, progress_bar))
             return self._trained(result)
         assert self._config is not None
         done = load_checkpoint(self._checkpoint_path).step

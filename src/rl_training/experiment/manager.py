@@ -69,7 +69,7 @@ class ExperimentManager:
             raise ConfigError("jobs: an env or network given as an object runs in this process only: jobs=1")
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
-        self.folder = Path(folder if folder is not None else f"{new_run_path(config)}-{seeds}seeds")
+        self.folder = Path(folder) if folder is not None else new_run_path(config, ending=f"-{seeds}seeds")
         self._jobs, self._extend = jobs, extend
         self._options: dict[str, Any] = {"env": env, "network": network}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -124,14 +125,28 @@ class RunFolder:
         self.close()
 
 
-def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs")) -> Path:
-    """Return a folder name that is free: ``runs/<algo>/<env>/<time>_s<seed>``."""
+def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs"), *, ending: str = "") -> Path:
+    """Make a folder of a name that is free, ``runs/<algo>/<env>/<time>_s<seed>``, and return its path.
+
+    Of runs that start at the same time, be it in processes or in threads, each gets a folder of its own.
+    """
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env.id).strip("-.") or "env"
-    stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}"
-    path, number = stem, 2
-    while path.exists():
-        path, number = stem.with_name(f"{stem.name}-{number}"), number + 1
-    return path
+    stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}{ending}"
+    names = itertools.chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2)))
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        return next(path for path in names if _made(path))
+    except OSError as error:
+        raise ConfigError(f"{stem}: cannot be made: {error.strerror}") from None
+
+
+def _made(path: Path) -> bool:
+    """Make a folder; of several that ask for the same one, a single one is told that it was made."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from rl_training.algorithms import catalogue
 from rl_training.algorithms.protocol import Algorithm, Experience
+from rl_training.algorithms.randomness import seeded
 from rl_training.algorithms.spec import OBS_KINDS, AlgorithmSpec, BuildContext, NetworkFactory
 from rl_training.config import ExperimentConfig
 from rl_training.current_folder import within
@@ -140,9 +141,8 @@ def build_policy(
     if refused := [kind for kind in obs.kinds() if kind not in spec.obs_kinds]:
         raise ConfigError(_refused_observations(spec, obs, refused[0]))
     context = build_context(config, obs, actions, streams, network)
-    # torch initialises from its global generator; fork it so that nobody else's stream is touched.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed_sequence(config.seed, "weights").generate_state(1)[0]))
+    # torch initialises from its global generator, which is the user's, too.
+    with seeded(int(seed_sequence(config.seed, "weights").generate_state(1)[0])):
         try:
             return Policy(spec.build_learner(context), obs, actions)
         except RuntimeError as error:  # torch, asked for more memory than there is

@@ -67,8 +67,7 @@ def start(
     console: bool = True,
 ) -> TrainResult:
     """Train from scratch in a new run folder."""
-    path = Path(run_dir) if run_dir is not None else new_run_path(config)
-    if _is_used(path):
+    if run_dir is not None and _is_used(path := Path(run_dir)):
         if (path / "run.lock").exists():
             RunFolder(path).close()  # a run that is still going is refused as such
         raise _used(path)
@@ -76,10 +75,10 @@ def start(
     with (
         SignalGuard() as guard,
         closing(Run(config, env=env, network=network)) as run,
-        RunFolder(path) as folder,
+        RunFolder(Path(run_dir) if run_dir is not None else new_run_path(config)) as folder,
     ):
-        if _is_used(path):  # by one that was quicker while this run was put together
-            raise _used(path)
+        if _is_used(folder.path):  # by one that was quicker while this run was put together
+            raise _used(folder.path)
         return _begin(run, folder, guard, callback, console)
 
 
