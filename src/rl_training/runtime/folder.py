@@ -21,6 +21,8 @@ from rl_training.plain_files import make_folder, open_own, read_plain, reason, r
 from rl_training.version import __version__
 
 MAX_METADATA_BYTES = 2**20
+ARCHIVE = ".zip"
+"""What the name of a checkpoint in a single file ends with."""
 
 
 class RunFolder:
@@ -175,6 +177,11 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def is_archive(path: Path) -> bool:
+    """Say whether a path is one of a checkpoint in a single file."""
+    return path.suffix == ARCHIVE and path.is_file()
+
+
 def locate(path: Path) -> tuple[Path, bool]:
     """Return the path of a run folder or of one checkpoint, and whether it is a run folder; refuse anything else.
 
@@ -192,14 +199,18 @@ def locate(path: Path) -> tuple[Path, bool]:
             return path, False
         if (path / "checkpoints").is_dir():
             return path, True
+        if is_archive(path):
+            return path, False
         found = path.exists()
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     if not found:
-        raise CheckpointError(f"{path}: no such run folder or checkpoint")
+        packed = Path(f"{path}{ARCHIVE}")
+        hint = f"; did you mean '{packed}'?" if is_archive(packed) else ""
+        raise CheckpointError(f"{path}: no such run folder or checkpoint{hint}")
     seeds = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir()) if path.is_dir() else []
     if seeds:
         raise CheckpointError(f"{path}: holds one run per seed; give one of them, such as {path / seeds[0]}")
     raise CheckpointError(
-        f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"
+        f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json, no .zip)"
     )

@@ -1,0 +1,41 @@
+"""What an agent says of itself, and of a training that has come to its end, to somebody who types Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_training.config import ExperimentConfig
+from rl_training.errors import printable
+from rl_training.runtime.report import TrainResult
+from rl_training.runtime.trust import needs_trust
+
+
+def print_training(class_name: str, result: TrainResult, config: ExperimentConfig[Any]) -> None:
+    """Print what a training came to, where it is, and what can be done with it next."""
+    speed = result.steps / max(result.seconds, 1e-9)
+    trust = ", trust=True" if needs_trust(config) else ""
+    if result.stop_reason:
+        print(f"Stopped at step {result.steps}: {printable(result.stop_reason)}")
+    print(
+        f"Trained {result.steps} steps, {result.updates} updates, {result.seconds:.0f} s, {speed:.0f} steps/s"
+    )
+    print(f"Time    {result.time_split}")
+    if result.evaluation is not None:
+        value = result.evaluation
+        print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
+    print(f"Folder  {result.run_dir}")
+    print("Next")
+    print("  agent.predict(obs), agent.evaluate(100), agent.learn(total_timesteps=10_000)")
+    print(f"  agent.save('agent.zip'), later {class_name}.load('agent.zip'{trust})")
+
+
+def describe(
+    class_name: str, config: ExperimentConfig[Any] | None, steps: int, parameters: int | None, where: str
+) -> str:
+    """Return the agent in a line: class, environment, steps, run folder, device, parameters."""
+    if config is None:
+        return f"{class_name}()"
+    facts = [f"env={config.env.id!r}", f"steps={steps:,}", f"device={config.device!r}"]
+    if parameters is not None:
+        facts.append(f"parameters={parameters:,}")
+    return f"{class_name}({', '.join([*facts, where])})"
