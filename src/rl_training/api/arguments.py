@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from rl_training.api.instances import section_of
 from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig, NetworkConfig
 from rl_training.config.loading import apply_overrides, put
 from rl_training.config.schema import CheckpointConfig, Count, LoggingConfig
-from rl_training.envs import EnvFactory
+from rl_training.envs import EnvFactory, resolve
 from rl_training.errors import ConfigError
-from rl_training.experiment.configs import Source, read_source
+from rl_training.experiment.configs import Source, check_source, load_config, read_source
+from rl_training.runtime.folder import new_run_path
 
 Env = str | EnvFactory | gym.Env[Any, Any] | Mapping[str, Any]
 """What names or makes environments: an id, a callable, one that was made by an id, or the section of a config."""
@@ -49,6 +50,36 @@ class Arguments:
     root: Path | None = None
     """Below which run folders are made, if it is not ``runs``."""
     quiet: bool = False
+
+    def experiment(self, total_timesteps: Any = None, *, checking: bool = True) -> ExperimentConfig[Any]:
+        """Return the config; if it is only for ``checking``, one with a large budget where none was given yet."""
+        settings = dict(self.settings)
+        if total_timesteps is not None:
+            settings["total_timesteps"] = total_timesteps
+        data = read_source(self.source, settings)
+        if checking and "total_timesteps" not in data:
+            num_envs = data.get("env", {}).get("num_envs", 1)
+            data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
+        config = load_config(data)
+        check_source(self.source, config)
+        return config
+
+    def new_path(self, config: ExperimentConfig[Any], name: str | None) -> Path:
+        """Return a run folder that is free, of that ``name`` and a number if there is one."""
+        root = Path("runs") if self.root is None else self.root
+        if name is None:
+            return new_run_path(config, root)
+        number = 1
+        while (path := root / f"{name}_{number}").exists():
+            number += 1
+        return path
+
+    def with_env(self, settings: Mapping[str, Any]) -> Arguments:
+        """Return the same for another environment, which has kwargs and wrappers of its own."""
+        kept = {
+            key: value for key, value in self.settings.items() if key not in ("env.kwargs", "env.wrappers")
+        }
+        return replace(self, settings={**kept, **settings})
 
 
 def of_constructor(
@@ -93,7 +124,9 @@ def of_env(env: Env | None, key: str = "env") -> tuple[dict[str, Any], EnvFactor
     if isinstance(env, Mapping):
         return {f"{key}.{name}": value for name, value in env.items()}, None
     if isinstance(env, gym.vector.VectorEnv) or isinstance(getattr(env, "num_envs", None), int):
-        raise ConfigError(f"{key}: give an id or a callable that makes one environment, and num_envs=N for several")
+        raise ConfigError(
+            f"{key}: give an id or a callable that makes one environment, and num_envs=N for several"
+        )
     if not callable(env):
         raise ConfigError(f"{key}: give an id or a callable that makes it, not {type(env).__name__}")
     return {f"{key}.id": importable_name(env)}, env
@@ -111,7 +144,10 @@ def of_options(options: Mapping[str, Any], spec: AlgorithmSpec) -> dict[str, Any
             plain[name] = _kind_of_noise(value)
         elif name in known or name not in plain:
             continue
-        elif any(value is one or (type(value) is type(one) and value == one) for one in sb3.WITHOUT_EFFECT.get(name, ())):
+        elif any(
+            value is one or (type(value) is type(one) and value == one)
+            for one in sb3.WITHOUT_EFFECT.get(name, ())
+        ):
             del plain[name]
         else:
             _refuse_elsewhere(name, value, spec)
@@ -131,14 +167,25 @@ def of_overrides(given: Overrides | None) -> dict[str, Any]:
     if isinstance(given, Mapping):
         nested = _expanded(given)  # type: ignore[assignment]
     elif isinstance(given, ExperimentConfig | str | Path) or not all(isinstance(item, str) for item in given):
-        raise ConfigError("config: a run has one already; give a mapping of what is to change, or key=value texts")
+        raise ConfigError(
+            "config: a run has one already; give a mapping of what is to change, or key=value texts"
+        )
     else:
         nested = apply_overrides({}, given)
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         inner = value if isinstance(value, Mapping) and (key in _SECTIONS or key == "algo_kwargs") else None
-        flat.update({key: value} if inner is None else {f"{key}.{name}": item for name, item in inner.items()})
+        flat.update(
+            {key: value} if inner is None else {f"{key}.{name}": item for name, item in inner.items()}
+        )
     return flat
+
+
+def typed_callable(env_id: str) -> EnvFactory | None:
+    """Return the callable that an id names, unless it is one that is registered with Gymnasium."""
+    name = env_id.partition(":")[2]
+    made: EnvFactory | None = resolve(env_id, "env.id") if name and name not in gym.registry else None
+    return made
 
 
 def count(steps: Any) -> int:
@@ -160,7 +207,9 @@ def importable_name(thing: Any) -> str:
 def check_network(network: Any) -> None:
     """Refuse what is no callable that makes a network."""
     if isinstance(network, nn.Module):
-        raise ConfigError("network: give a callable that makes it, not one that is made already: lambda *shapes: ...")
+        raise ConfigError(
+            "network: give a callable that makes it, not one that is made already: lambda *shapes: ..."
+        )
     if network is not None and not callable(network):
         raise ConfigError(f"network: give a callable that makes it, not {type(network).__name__}")
 

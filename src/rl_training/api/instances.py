@@ -7,8 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 
+from rl_training.config import ExperimentConfig
+from rl_training.envs import EnvFactory, make_env
 from rl_training.errors import ConfigError
 from rl_training.runtime.console import notice
+from rl_training.runtime.trust import check_names
 
 _COUNTED_ANYWAY = ("stable_baselines3.common.monitor:Monitor",)
 """Wrappers that only count what is counted here without them."""
@@ -26,7 +29,9 @@ def section_of(env: gym.Env[Any, Any]) -> dict[str, Any]:
     kwargs = dict(spec.kwargs)
     if kwargs.get("render_mode") == "human":
         del kwargs["render_mode"]
-        notice("env: without render_mode='human', as training opens no windows; agent.record('agent.mp4') films")
+        notice(
+            "env: without render_mode='human', as training opens no windows; agent.record('agent.mp4') films"
+        )
     if spec.max_episode_steps != gym.registry[spec.id].max_episode_steps:
         kwargs["max_episode_steps"] = -1 if spec.max_episode_steps is None else spec.max_episode_steps
     section: dict[str, Any] = {"id": spec.id, "kwargs": _plain(kwargs, f"'{spec.id}'")}
@@ -36,6 +41,17 @@ def section_of(env: gym.Env[Any, Any]) -> dict[str, Any]:
         if wrapper.entry_point not in _COUNTED_ANYWAY
     ]
     return {**section, "wrappers": wrappers}
+
+
+def spaces_of(
+    config: ExperimentConfig[Any], env: EnvFactory | None, *, trust: bool
+) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Return the spaces of an environment, by making one and asking it."""
+    check_names(config, trust, env=env is None, network=False)
+    asked = make_env(config.env, env)
+    spaces = asked.observation_space, asked.action_space
+    asked.close()
+    return spaces
 
 
 def _wrapper_name(wrapper: gym.envs.registration.WrapperSpec) -> str:

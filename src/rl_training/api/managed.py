@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from rl_training.algorithms import catalogue
 from rl_training.algorithms.spec import NetworkFactory
 from rl_training.api import stable_baselines as sb3
 from rl_training.api.arguments import (
+    Arguments,
     Env,
     Network,
     Overrides,
@@ -25,23 +25,24 @@ from rl_training.api.arguments import (
     of_env,
     of_options,
     of_overrides,
+    typed_callable,
 )
+from rl_training.api.further import Further, mark
+from rl_training.api.instances import spaces_of
 from rl_training.api.printing import describe, print_training
 from rl_training.api.saving import save_copy
 from rl_training.config import ExperimentConfig
-from rl_training.envs import EnvFactory, make_env
-from rl_training.envs.factory import check_id, resolve
+from rl_training.envs import EnvFactory
+from rl_training.envs.factory import check_id
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import Source, check_source, load_config, read_source
+from rl_training.experiment.configs import Source
 from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
-from rl_training.runtime.folder import new_run_path
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.resuming import elsewhere_config, resumed_config
+from rl_training.runtime.resuming import elsewhere_config
 from rl_training.runtime.session import Session, TrainResult
-from rl_training.runtime.trust import check_names
 from rl_training.runtime.workflows import (
     checkpoint_config,
     evaluate_policy,
@@ -58,8 +59,8 @@ _NOTHING = "this agent has not learned anything yet: call learn() first, or load
 class ManagedAlgorithm:
     """An agent and its run.
 
-    The first argument, or ``env``, is a Gymnasium id, ``module:Id``, ``package.module:factory``, a callable that makes an
-    environment, one made by ``gymnasium.make``, or the section ``env`` of a config. ``network`` is a callable from
+    The first argument, or ``env``, is a Gymnasium id, ``module:Id``, ``package.module:factory``, a callable that makes
+    an environment, one made by ``gymnasium.make``, or the section ``env`` of a config. ``network`` is a callable from
     ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``, or the section ``network`` of a config. ``evaluation``,
     ``checkpoint`` and ``logging`` are the sections of that name, and further keywords are the algorithm's
     hyper-parameters (``learning_rate=1e-3``). ``config`` is a packaged name, a path, a mapping or what ``load_config``
@@ -87,8 +88,9 @@ class ManagedAlgorithm:
         run_dir: str | Path | None = None,
         **algo_kwargs: Any,
     ) -> None:
-        shared = {"seed": seed, "env.num_envs": num_envs, "total_timesteps": total_timesteps, "device": device}
-        shared.update(threads=threads, evaluation=evaluation, checkpoint=checkpoint, logging=logging)
+        shared: dict[str, Any] = {"seed": seed, "env.num_envs": num_envs, "total_timesteps": total_timesteps}
+        shared.update(device=device, threads=threads)
+        shared.update(evaluation=evaluation, checkpoint=checkpoint, logging=logging)
         known = of_constructor(
             type(self).__name__,
             catalogue.find(self.algo_name),
@@ -99,33 +101,27 @@ class ManagedAlgorithm:
             shared=shared,
             options=algo_kwargs,
         )
-        self._clear(known.env, known.network, trust=True)  # what is named is the user's own
-        self._settings, self._source, self._root, self._quiet = known.settings, known.source, known.root, known.quiet
+        self._clear(known, trust=True)  # what is named is the user's own
         if run_dir is not None and known.root is not None:
-            raise ConfigError("tensorboard_log: give either this or run_dir=, which has everything a run writes")
+            raise ConfigError(
+                "tensorboard_log: give either this or run_dir=, which has all that a run writes"
+            )
         self._run_dir = None if run_dir is None else Path(run_dir)
         # A mistake in the arguments should show here, not in ``learn``, although the budget may not be known yet.
-        checked = self._experiment(None, checking=True)
-        if self._env is None:
+        checked = known.experiment()
+        if known.env is None:
             check_id(checked.env.id)
 
-    def _clear(self, env: EnvFactory | None, network: NetworkFactory | None, *, trust: bool) -> None:
-        self._env, self._network, self._trust = env, network, trust
-        self._settings: dict[str, Any] = {}
-        self._source: Source = {}
-        self._root: Path | None = None
-        self._quiet = self._unfinished = False
-        self._run_dir: Path | None = None
-        # What is different when a loaded agent goes on: where, in which environment, with which settings.
-        self._next_dir: Path | None = None
-        self._env_settings: dict[str, Any] = {}
-        self._overrides: dict[str, Any] = {}
+    def _clear(self, given: Arguments, *, trust: bool) -> None:
+        self._given = given
+        self._env, self._network, self._trust = given.env, given.network, trust
+        self._further = Further()
+        self._unfinished = False
         self._checkpoint_path: Path | None = None
         self._mark: tuple[int, int] | None = None
         self._steps = 0
         self._policy: Policy | None = None
         self._config: ExperimentConfig[Any] | None = None
-        self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
         self.result: TrainResult | None = None
 
     # Learning
@@ -144,13 +140,17 @@ class ManagedAlgorithm:
 
         Without ``progress_bar``, nothing is printed at the end, either. ``tb_log_name`` names the folder of a new run.
         """
-        sb3.check_learn(progress_bar, log_interval, again=self._checkpoint_path is not None and reset_num_timesteps)
+        sb3.check_learn(
+            progress_bar, log_interval, again=self._checkpoint_path is not None and reset_num_timesteps
+        )
         if self._unfinished:
             raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
-            config = self._experiment(total_timesteps)
-            path = self._run_dir if self._run_dir is not None else self._new_path(config, tb_log_name)
-            return self._train(lambda **options: registry.train(config, run_dir=path, **options), callback, progress_bar)
+            config = self._given.experiment(total_timesteps, checking=False)
+            path = self._run_dir if self._run_dir is not None else self._given.new_path(config, tb_log_name)
+            return self._train(
+                lambda **options: registry.train(config, run_dir=path, **options), callback, progress_bar
+            )
         assert self._config is not None
         more = self._config.total_timesteps if total_timesteps is None else count(total_timesteps)
         return self.resume(self._steps + more, callback, progress_bar)
@@ -173,14 +173,15 @@ class ManagedAlgorithm:
         if total_timesteps is not None:
             changes["total_timesteps"] = total_timesteps
         path = self._resume_path()
-        further: dict[str, Any] = {"overrides": _texts({**self._overrides, **changes}), "trust": self._trust}
-        further.update(run_dir=self._next_dir, env_settings=self._env_settings)
-        return self._train(lambda **options: registry.resume(path, **further, **options), callback, progress_bar)
+        further = {**self._further.options(changes), "trust": self._trust}
+        return self._train(
+            lambda **options: registry.resume(path, **further, **options), callback, progress_bar
+        )
 
     def _train(
         self, work: Callable[..., TrainResult], callback: CallbackLike, progress_bar: bool | None
     ) -> ManagedAlgorithm:
-        console = not self._quiet if progress_bar is None else progress_bar
+        console = not self._given.quiet if progress_bar is None else progress_bar
         callbacks = [_Begun(self), *as_callbacks(callback)]
         try:
             result = work(callback=callbacks, env=self._env, network=self._network, console=console)
@@ -250,7 +251,7 @@ class ManagedAlgorithm:
             raise ConfigError(_UNFINISHED if self._unfinished else nothing)
         self._check_unchanged()
         saved = save_copy(self._checkpoint_path, Path(path), replay=replay)
-        self._mark = _mark(self._checkpoint_path)  # it may have been saved onto itself
+        self._mark = mark(self._checkpoint_path)  # it may have been saved onto itself
         return saved
 
     @classmethod
@@ -271,8 +272,8 @@ class ManagedAlgorithm:
 
         What it names as environment, wrappers and network has to be registered with Gymnasium or a class of an
         installed package; ``trust=True`` lets it import and call anything. ``learn`` and ``resume`` go on in the run
-        that it is the newest checkpoint of, or in a new one, in the folder ``run_dir`` if that is given, with ``device``,
-        ``config`` and further keywords as in ``resume``, and with another ``env`` if one is given.
+        of which it is the newest checkpoint, or in a new one, in the folder ``run_dir`` if that is given. ``device``,
+        ``config`` and further keywords change what ``resume`` may change; ``env`` takes the place of its environment.
         """
         check_network(network)
         checkpoint = load_checkpoint(Path(path), best=best)
@@ -281,14 +282,14 @@ class ManagedAlgorithm:
             right = catalogue.find(algo).class_name
             raise CheckpointError(f"{path}: was made by '{algo}', not '{cls.algo_name}'; use {right}.load")
         agent = cls.__new__(cls)
-        agent._clear(None, network, trust=trust)
+        agent._clear(Arguments({}, {}, None, network), trust=trust)
         is_run = (Path(path) / "checkpoints").is_dir()
         agent._run_dir = Path(path) if is_run else None
         if run_dir is not None and not (is_run and Path(run_dir).resolve() == Path(path).resolve()):
-            agent._next_dir = Path(run_dir)
-        agent._overrides = {**of_overrides(config), **of_options(algo_kwargs, catalogue.find(algo))}
+            agent._further.run_dir = Path(run_dir)
+        agent._further.overrides = {**of_overrides(config), **of_options(algo_kwargs, catalogue.find(algo))}
         if device is not None:
-            agent._overrides["device"] = device
+            agent._further.overrides["device"] = device
         if env is not None:
             agent._take_env(env)
         agent._adopt(checkpoint)
@@ -301,20 +302,16 @@ class ManagedAlgorithm:
         self._take_env(env)
         if self._checkpoint_path is not None:
             self._adopt(load_checkpoint(self._checkpoint_path))
-        else:
-            check_id(self._experiment(None, checking=True).env.id) if self._env is None else None
 
     def _take_env(self, env: Env) -> None:
         settings, self._env = of_env(env)
-        self._spaces = None
-        name = settings["env.id"] if "env.id" in settings else ""
-        if self._env is None and ":" in name and name.partition(":")[2] not in gym.registry:
-            self._env = resolve(name, "env")  # typed by the user, and so not to be asked for trust later
-        if self._checkpoint_path is None and self._settings:
-            self._settings = {key: v for key, v in self._settings.items() if key not in ("env.kwargs", "env.wrappers")}
-            self._settings.update(settings)
+        if self._env is None and "env.id" in settings:
+            check_id(settings["env.id"])
+            self._env = typed_callable(settings["env.id"])  # not to be asked for trust later
+        if self._checkpoint_path is None and self._given.settings:
+            self._given = self._given.with_env(settings)
         else:
-            self._env_settings = settings
+            self._further.env_settings = settings
 
     # Looking
 
@@ -352,21 +349,18 @@ class ManagedAlgorithm:
 
     @property
     def observation_space(self) -> gym.Space[Any]:
-        """What the environment shows; one is made to ask it."""
+        """What the environment shows; it is made to ask it."""
         return self._ask_env()[0]
 
     @property
     def action_space(self) -> gym.Space[Any]:
-        """What the environment takes; one is made to ask it."""
+        """What the environment takes; it is made to ask it."""
         return self._ask_env()[1]
 
     def __repr__(self) -> str:
-        config = self._config if self._config is not None else self._experiment(None, checking=True)
-        parameters = None
-        if self._policy is not None:
-            parameters = sum(p.numel() for p in self.network.parameters() if p.requires_grad)
-        where = f"run_dir={str(self._run_dir)!r}" if self._run_dir is not None else "run_dir=None"
-        return describe(type(self).__name__, config, self._steps, parameters, where)
+        config = self._config if self._config is not None else self._given.experiment()
+        network = None if self._policy is None else self.network
+        return describe(type(self).__name__, config, self._steps, network, self._run_dir)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in sb3.ELSEWHERE:
@@ -374,40 +368,14 @@ class ManagedAlgorithm:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _ask_env(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
-        if self._spaces is None:
-            config = self._config if self._config is not None else self._experiment(None, checking=True)
-            check_names(config, self._trust, env=self._env is None, network=False)
-            env = make_env(config.env, self._env)
-            self._spaces = env.observation_space, env.action_space
-            env.close()
-        return self._spaces
+        config = self._config if self._config is not None else self._given.experiment()
+        return spaces_of(config, self._env, trust=self._trust)
 
-    # The config, the run, the checkpoint
-
-    def _experiment(self, total_timesteps: int | None, *, checking: bool = False) -> ExperimentConfig[Any]:
-        settings = dict(self._settings)
-        if total_timesteps is not None:
-            settings["total_timesteps"] = total_timesteps
-        data = read_source(self._source, settings)
-        if checking and "total_timesteps" not in data:
-            num_envs = data.get("env", {}).get("num_envs", 1)
-            data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
-        config = load_config(data)
-        check_source(self._source, config)
-        return config
-
-    def _new_path(self, config: ExperimentConfig[Any], name: str | None) -> Path:
-        root = Path("runs") if self._root is None else self._root
-        if name is None:
-            return new_run_path(config, root)
-        number = 1
-        while (path := root / f"{name}_{number}").exists():
-            number += 1
-        return path
+    # The run and its checkpoint
 
     def _begun(self, run_dir: Path) -> None:
         self._run_dir, self._unfinished = run_dir, True
-        self._next_dir, self._env_settings, self._overrides = None, {}, {}  # are in the config of the run now
+        self._further = Further()  # it is in the config of the run now
 
     def _resume_path(self) -> Path:
         held, run = self._checkpoint_path, self._run_dir
@@ -421,18 +389,15 @@ class ManagedAlgorithm:
 
     def _check_unchanged(self) -> None:
         """Refuse to go on from a save that another one has replaced since it was loaded."""
-        if self._run_dir is None and self._checkpoint_path is not None and _mark(self._checkpoint_path) != self._mark:
-            raise ConfigError(f"{self._checkpoint_path}: is not what was loaded any more; load it again")
+        held = self._checkpoint_path
+        if self._run_dir is None and held is not None and mark(held) != self._mark:
+            raise ConfigError(f"{held}: is not what was loaded any more; load it again")
 
     def _adopt(self, checkpoint: Checkpoint) -> None:
-        saved = elsewhere_config(checkpoint_config(checkpoint), self._env_settings, checkpoint, self._env)
-        if self._env_settings and saved == checkpoint_config(checkpoint):
-            self._env_settings = {}  # the same environment again
-        written = (self._run_dir or checkpoint.path) / "config.yaml"
-        config = resumed_config(written, checkpoint, saved, _texts(self._overrides)) if self._overrides else saved
+        config = self._further.config(checkpoint, self._run_dir, self._env)
         self._policy, self._config = load_policy(checkpoint, self._network, trust=self._trust, config=config)
         self._checkpoint_path, self._steps = checkpoint.path, checkpoint.step
-        self._mark = _mark(checkpoint.path)
+        self._mark = mark(checkpoint.path)
 
 
 class _Begun(Callback):
@@ -443,17 +408,3 @@ class _Begun(Callback):
 
     def on_start(self, training: Session) -> None:
         self._agent._begun(training.folder.path)
-
-
-def _texts(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as they are written on the command line."""
-    try:
-        return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    except TypeError as error:
-        raise ConfigError(f"config: {error}; give numbers, texts, lists and mappings") from None
-
-
-def _mark(checkpoint: Path) -> tuple[int, int]:
-    """Return what changes when another checkpoint takes this place."""
-    found = (checkpoint / "manifest.json" if checkpoint.is_dir() else checkpoint).stat()
-    return found.st_ino, found.st_mtime_ns

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from rl_training.config import ExperimentConfig
 from rl_training.errors import printable
@@ -23,19 +27,30 @@ def print_training(class_name: str, result: TrainResult, config: ExperimentConfi
     if result.evaluation is not None:
         value = result.evaluation
         print(f"Result  {value.mean:.2f} ± {value.std:.2f} over {len(value.returns)} evaluation episodes")
-    print(f"Folder  {result.run_dir}")
+    print(f"Folder  {_short(result.run_dir)}")
     print("Next")
     print("  agent.predict(obs), agent.evaluate(100), agent.learn(total_timesteps=10_000)")
     print(f"  agent.save('agent.zip'), later {class_name}.load('agent.zip'{trust})")
 
 
 def describe(
-    class_name: str, config: ExperimentConfig[Any] | None, steps: int, parameters: int | None, where: str
+    class_name: str,
+    config: ExperimentConfig[Any],
+    steps: int,
+    network: nn.Module | None,
+    run_dir: Path | None,
 ) -> str:
-    """Return the agent in a line: class, environment, steps, run folder, device, parameters."""
-    if config is None:
-        return f"{class_name}()"
+    """Return an agent in a line: class, environment, steps, device, learned parameters, run folder."""
     facts = [f"env={config.env.id!r}", f"steps={steps:,}", f"device={config.device!r}"]
-    if parameters is not None:
-        facts.append(f"parameters={parameters:,}")
-    return f"{class_name}({', '.join([*facts, where])})"
+    if network is not None:
+        learned = sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
+        facts.append(f"parameters={learned:,}")
+    if run_dir is not None:
+        facts.append(f"run_dir={_short(run_dir)!r}")
+    return f"{class_name}({', '.join(facts)})"
+
+
+def _short(path: Path) -> str:
+    """Return a path below the working folder as seen from there, and any other as it is."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""Words of Stable-Baselines3 in ours: what means the same is taken, and of anything else one line says what to write."""
+"""Words of Stable-Baselines3 in ours: what means the same is taken; of anything else, one line says what to write."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rl_training.algorithms.catalogue import algorithms
 from rl_training.algorithms.options import MemoryOptions
 from rl_training.algorithms.spec import AlgorithmSpec
 from rl_training.errors import ConfigError, did_you_mean
 
-POLICIES = frozenset(f"{kind}{memory}Policy" for kind in ("Mlp", "Cnn", "MultiInput") for memory in ("", "Lstm"))
+POLICIES = frozenset(
+    f"{kind}{memory}Policy" for kind in ("Mlp", "Cnn", "MultiInput") for memory in ("", "Lstm")
+)
 """Names of policies. They say nothing here: the encoder follows from the observations."""
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "_init_setup_model": (True,),
@@ -30,7 +33,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 }
 """Arguments with the values that ask for nothing: episodes are always counted, and images are always kept once."""
 INSTEAD = {
-    "action_noise": "only ddpg and td3 explore by noise on the actions",
+    "action_noise": "this algorithm explores in another way",
     "create_eval_env": "evaluation={'frequency': 10_000, 'episodes': 10} evaluates while training",
     "custom_objects": "settings are keywords: load(path, learning_rate=1e-4)",
     "eval_env": "evaluation={'frequency': 10_000, 'env': {'kwargs': {...}}} evaluates while training",
@@ -45,14 +48,14 @@ INSTEAD = {
 }
 """What to write instead of an argument of the constructor that does not exist here."""
 ELSEWHERE = {
-    "action_noise": "action_noise= and its options are arguments of DDPG and TD3",
+    "action_noise": "agent.config.algo_kwargs has the options of exploration",
     "collect_rollouts": "learn() collects and updates; a Callback sees every step",
     "env": "environments live while learn() runs; agent.config.env says what they are",
     "ep_info_buffer": "agent.result.metrics['rollout/ep_rew_mean'], and metrics.csv in agent.run_dir",
     "get_env": "environments live while learn() runs; agent.evaluate(10) and agent.record('agent.mp4') play episodes, "
     "and gymnasium.make makes one to step by hand",
     "get_parameters": "agent.parameters has the tensors by name",
-    "get_vec_normalize_env": "normalisation is inside the agent: network={'normalize_obs': True}, normalize_reward=True",
+    "get_vec_normalize_env": "the agent normalises: network={'normalize_obs': True}, normalize_reward=True",
     "learning_starts": "agent.config.algo_kwargs.learning_starts",
     "load_replay_buffer": "a checkpoint has the replay inside: DQN.load(path) brings it along",
     "logger": "a Callback has training.log({'my/value': 1.0}); metrics.csv in agent.run_dir has everything logged",
@@ -86,9 +89,10 @@ class Elsewhere(ConfigError, AttributeError):
 def check_policy(name: str, spec: AlgorithmSpec) -> None:
     """Refuse the name of a policy with a memory for an algorithm without one."""
     if "Lstm" in name and not issubclass(spec.config, MemoryOptions):
-        raise ConfigError(
-            f"{name}: {spec.name} has no memory; use RecurrentPPO, or DRQN for discrete actions from a replay"
-        )
+        able = [
+            other.class_name for other in algorithms().values() if issubclass(other.config, MemoryOptions)
+        ]
+        raise ConfigError(f"{name}: {spec.class_name} has no memory; {', '.join(able)} have one")
 
 
 def from_policy_kwargs(given: Any, spec: AlgorithmSpec) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -116,7 +120,9 @@ def _layers(arch: Any, spec: AlgorithmSpec) -> dict[str, Any]:
     if isinstance(arch, Mapping):
         actor, critic = arch.get("pi", arch.get("qf")), arch.get("qf", arch.get("vf", arch.get("pi")))
         if arch.keys() - {"pi", "qf", "vf"} or actor is None:
-            raise ConfigError("policy_kwargs.net_arch: should be a list of sizes, or a dict with pi and qf, or vf")
+            raise ConfigError(
+                "policy_kwargs.net_arch: should be a list of sizes, or a dict with pi and qf, or vf"
+            )
         if list(actor) == list(critic):
             return {"hidden_sizes": list(actor)}
         if not spec.config.separate_critic:
@@ -159,10 +165,13 @@ def _ends(name: str, schedule: Callable[[float], Any], spec: AlgorithmSpec) -> t
     try:
         first, last = float(schedule(1.0)), float(schedule(0.0))
         bend = max(
-            abs(float(schedule(left)) - (last + left * (first - last))) for left in (0.1, 0.25, 0.5, 0.75, 0.9)
+            abs(float(schedule(left)) - (last + left * (first - last)))
+            for left in (0.1, 0.25, 0.5, 0.75, 0.9)
         )
     except Exception as error:
-        raise ConfigError(f"{name}: a schedule is called with the share that is left, from 1 to 0: {error}") from None
+        raise ConfigError(
+            f"{name}: a schedule is called with the share that is left, from 1 to 0: {error}"
+        ) from None
     if not math.isfinite(bend) or bend > 1e-6 * max(abs(first), abs(last)):
         raise ConfigError(f"{name}: this schedule is bent; {advice}")
     return first, last
@@ -171,9 +180,13 @@ def _ends(name: str, schedule: Callable[[float], Any], spec: AlgorithmSpec) -> t
 def check_learn(progress_bar: Any, log_interval: Any, *, again: Any) -> None:
     """Refuse arguments of ``learn`` that mean something else here."""
     if log_interval is not None or not isinstance(progress_bar, bool | None):
-        raise ConfigError("log_interval: logging={'frequency': 1_000} of the constructor says how often, in env steps")
+        raise ConfigError(
+            "log_interval: logging={'frequency': 1_000} of the constructor says how often, in env steps"
+        )
     if again:
-        raise ConfigError("reset_num_timesteps: learn() goes on where the last one ended; a new agent begins at 0")
+        raise ConfigError(
+            "reset_num_timesteps: learn() goes on where the last one ended; a new agent begins at 0"
+        )
 
 
 def train_frequency(given: Any) -> Any:
@@ -188,4 +201,6 @@ def train_frequency(given: Any) -> Any:
 def check_gradient_steps(given: Any) -> None:
     """Refuse the -1 that stands for as many updates as steps."""
     if given == -1 and type(given) is int:
-        raise ConfigError("gradient_steps: -1 is not allowed; as many updates as steps is gradient_steps=N, train_freq=N")
+        raise ConfigError(
+            "gradient_steps: -1 is not allowed; as many updates as steps is gradient_steps=N, train_freq=N"
+        )

@@ -1,8 +1,8 @@
 """A checkpoint as one file: a zip without compression that holds the files of its folder, and not a byte more.
 
-Reading looks at every byte of the frame before anything is unpacked: plain names of a checkpoint's files, one behind the
-other, each as long as it says, so that a file unpacks to less than its own size and into one folder only. What is in
-the files is then verified as in a folder.
+Reading looks at every byte of the frame before anything is unpacked: plain names of a checkpoint's files, one behind
+the other, each as long as it says, so that a file unpacks to less than its own size and into one folder only. What is
+in the files is then verified as in a folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rl_training.errors import RLTrainingError
 from rl_training.plain_files import open_plain
@@ -171,7 +171,9 @@ def _entries(directory: bytes) -> Iterator[_Member]:
     while position < len(directory):
         if position + _CENTRAL.size > len(directory):
             raise ValueError("its directory is damaged")
-        (sign, _, _, flags, method, _, _, crc, packed, size, *rest) = _CENTRAL.unpack_from(directory, position)
+        (sign, _, _, flags, method, _, _, crc, packed, size, *rest) = _CENTRAL.unpack_from(
+            directory, position
+        )
         name_length, extra_length, comment, disk, _, attributes, offset = rest
         position += _CENTRAL.size
         name = directory[position : position + name_length]
@@ -189,7 +191,9 @@ def _entries(directory: bytes) -> Iterator[_Member]:
 
 def _check_names(names: list[str]) -> None:
     if "_stable_baselines3_version" in names:
-        raise ValueError("a model of Stable-Baselines3: its weights are pickles, which are not read here; train anew")
+        raise ValueError(
+            "a model of Stable-Baselines3: its weights are pickles, which are not read here; train anew"
+        )
     for name in names:
         if name not in (MANIFEST, STATE) and tensor_place(name) is None:
             raise ValueError(f"{name[:80]!r} is no name of a checkpoint file")
@@ -207,7 +211,7 @@ def _check_local(file: BinaryIO, member: _Member) -> int:
         raise ValueError(f"{member.name}: what stands before it is not what the directory says")
     if named != member.name.encode("ascii", "replace"):
         raise ValueError(f"{member.name}: has two names")
-    return member.offset + _LOCAL.size + name_length + extra_length
+    return member.offset + _LOCAL.size + int(name_length) + int(extra_length)
 
 
 def _widened(extra: bytes, numbers: list[int]) -> list[int]:
@@ -222,7 +226,7 @@ def _widened(extra: bytes, numbers: list[int]) -> list[int]:
     return numbers
 
 
-def _read(file: BinaryIO, position: int, layout: struct.Struct) -> tuple[int, ...]:
+def _read(file: BinaryIO, position: int, layout: struct.Struct) -> tuple[Any, ...]:
     if position < 0:
         raise ValueError("not a zip file")
     file.seek(position)

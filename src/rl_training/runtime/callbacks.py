@@ -89,7 +89,8 @@ def as_callbacks(given: CallbackLike) -> list[Callback]:
     if isinstance(given, Callback):
         return [given]
     if callable(given):
-        return [FunctionCallback(given)]
+        function: Any = given
+        return [FunctionCallback(function)]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise ConfigError(
             f"callback: {given!r:.60} is none; give a function of the training, a Callback, or a list of them"

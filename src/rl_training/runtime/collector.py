@@ -60,7 +60,9 @@ class Collector:
         self._obs: Array | None = None
         self._mask: Array | None = None  # [N, A] bool, the actions allowed in these; none: all
         self._carry: Carry | None = None
-        self._cast_from: str | None = None  # of foreign environments: what their floats were before they were cast
+        self._cast_from: str | None = (
+            None  # of foreign environments: what their floats were before they were cast
+        )
         self._told = False
         self._resetting = np.zeros(count, np.bool_)  # NEXT_STEP: the coming step is the reset of these
         self._returns = np.zeros(count)
@@ -190,7 +192,11 @@ class Collector:
         if not self._spec.plain:
             return self._spec.pack_batch(obs, len(self._all))
         expected = self.envs.observation_space
-        if obs.dtype != expected.dtype and obs.dtype.kind == "f" and np.issubdtype(expected.dtype, np.floating):
+        if (
+            obs.dtype != expected.dtype
+            and obs.dtype.kind == "f"
+            and np.issubdtype(expected.dtype, np.floating)
+        ):
             self._cast_from = obs.dtype.name
             obs = cast_floats(obs, expected.dtype)
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
@@ -223,8 +229,9 @@ class Collector:
     def _tell_of_casts(self) -> None:
         """Say once if observations are of another type of floats than their space, which costs a little time."""
         self._told = True
-        own = isinstance(self.envs, SyncVectorEnv | SubprocessVectorEnv)
-        found = self.envs.call_each("cast_from") if own else [self._cast_from]
+        found: list[str | None] = [self._cast_from]
+        if isinstance(self.envs, SyncVectorEnv | SubprocessVectorEnv):
+            found = self.envs.call_each("cast_from")
         for name in [name for name in found if name is not None][:1]:
             notice(f"warning: observations are {name}, but their space is not; they are cast at every step")
 

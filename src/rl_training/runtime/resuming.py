@@ -204,7 +204,9 @@ def announce(
     if checkpoint.tree["replay"] == LEFT_OUT:
         begins = getattr(config.algo_kwargs, "learning_starts", 0)
         after = f", so learning begins again in {begins:,} steps" if begins else ""
-        notice(f"{checkpoint.path.name} was saved without its replay: it begins empty, and new episodes do{after}")
+        notice(
+            f"{checkpoint.path.name} was saved without its replay: it begins empty, and new episodes do{after}"
+        )
     if console:
         how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
         notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")

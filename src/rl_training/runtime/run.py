@@ -110,7 +110,9 @@ class Run:
             else:
                 self.experience.begin_at(self.clock.steps)
                 if restored != "restarted":
-                    raise CheckpointError("envs: episodes go on, but the replay that belongs to them is left out")
+                    raise CheckpointError(
+                        "envs: episodes go on, but the replay that belongs to them is left out"
+                    )
             loop = {"clock": self.clock.state_dict(), "metrics": self.metrics.state_dict()}
             check_no_more(tree["loop"], {**loop, "learner": tree["loop"]["learner"]}, "loop")
         if restored == "restarted":
