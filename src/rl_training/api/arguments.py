@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from rl_training.config import EnvConfig, EvaluationConfig, ExperimentConfig, Ne
 from rl_training.config.loading import apply_overrides, put
 from rl_training.config.schema import CheckpointConfig, Count, LoggingConfig
 from rl_training.envs import EnvFactory, resolve
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.configs import Source, check_source, load_config, read_source
 from rl_training.runtime.folder import new_run_path
 
@@ -37,6 +38,10 @@ _SECTIONS: dict[str, type] = {
     "checkpoint": CheckpointConfig,
     "logging": LoggingConfig,
 }
+
+
+_CHANGEABLE = ("total_timesteps", "device", "threads", "evaluation", "checkpoint", "logging")
+_KEYWORDS = (*_CHANGEABLE, "seed", "num_envs", "env", "network", "config", "run_dir")
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,16 @@ def of_options(options: Mapping[str, Any], spec: AlgorithmSpec) -> dict[str, Any
     return settings
 
 
+def of_changes(config: Overrides | None, keywords: Mapping[str, Any], spec: AlgorithmSpec) -> dict[str, Any]:
+    """Return the settings by which a run that goes on is to differ, from ``config`` and from keywords."""
+    shared = {name: value for name, value in keywords.items() if name in _CHANGEABLE}
+    options = {name: value for name, value in keywords.items() if name not in shared}
+    for name in ("seed", "num_envs", "network"):
+        if name in options:
+            raise ConfigError(f"{name}: cannot change when a run goes on; start a new one for that")
+    return {**of_overrides(config), **of_overrides(shared), **of_options(options, spec)}
+
+
 def of_overrides(given: Overrides | None) -> dict[str, Any]:
     """Return settings by their dotted keys, however they were given; a section's own keys are taken one by one."""
     if given is None:
@@ -263,6 +278,10 @@ def _refuse_elsewhere(name: str, value: Any, spec: AlgorithmSpec) -> None:
         raise ConfigError(f"{name}: {sb3.INSTEAD[name]}")
     if name in spec.config.aliases:
         return  # which is said where all unknown keys are
+    if not did_you_mean(name, spec.config.model_fields):
+        name, meant = next(iter(difflib.get_close_matches(name, _all_keywords(), n=1)), name), name
+        if name in _KEYWORDS:
+            raise ConfigError(f"{meant}: unknown keyword; did you mean '{name}'?")
     places = [key for key, section in _SECTIONS.items() if name in section.model_fields]  # type: ignore[attr-defined]
     if not places:
         return
@@ -270,6 +289,12 @@ def _refuse_elsewhere(name: str, value: Any, spec: AlgorithmSpec) -> None:
     pair = f"{{'{name}': {shown}}}"
     written = [f"config={{'env': {pair}}}" if key == "env" else f"{key}={pair}" for key in places]
     raise ConfigError(f"{name}: is a key of a section of the config: {' or '.join(written)}")
+
+
+def _all_keywords() -> list[str]:
+    """Return every keyword but those of an algorithm, and the keys of sections, which are said to be that."""
+    keys = [name for section in _SECTIONS.values() for name in section.model_fields]  # type: ignore[attr-defined]
+    return [*_KEYWORDS, *keys]
 
 
 def _expanded(source: Source) -> Source:

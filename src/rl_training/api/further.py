@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory
 from rl_training.errors import ConfigError
+from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.resuming import checkpoint_config, elsewhere_config, resumed_config
+from rl_training.runtime.session import Session
 
 
 @dataclass
@@ -40,6 +42,17 @@ class Further:
             return saved
         written = (run if run is not None else checkpoint.path) / "config.yaml"
         return resumed_config(written, checkpoint, saved, _texts(self.overrides))
+
+
+class Begun(Callback):
+    """Tells of the folder of a run when that begins, since one that is cut short returns nothing."""
+
+    def __init__(self, tell: Callable[[Path], None]) -> None:
+        self._tell = tell
+
+    def on_start(self, training: Session) -> None:
+        """Tell."""
+        self._tell(training.folder.path)
 
 
 def mark(checkpoint: Path) -> tuple[int, int]:

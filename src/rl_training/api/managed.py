@@ -21,13 +21,12 @@ from rl_training.api.arguments import (
     Overrides,
     check_network,
     count,
+    of_changes,
     of_constructor,
     of_env,
-    of_options,
-    of_overrides,
     typed_callable,
 )
-from rl_training.api.further import Further, mark
+from rl_training.api.further import Begun, Further, mark
 from rl_training.api.instances import spaces_of
 from rl_training.api.printing import describe, print_training
 from rl_training.api.saving import save_copy
@@ -37,12 +36,12 @@ from rl_training.envs.factory import check_id
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import Source
-from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
+from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.resuming import elsewhere_config
-from rl_training.runtime.session import Session, TrainResult
+from rl_training.runtime.session import TrainResult
 from rl_training.runtime.workflows import (
     checkpoint_config,
     evaluate_policy,
@@ -169,7 +168,7 @@ class ManagedAlgorithm:
         After a ``learn`` that was cut short that is the newest one; one that is older becomes a run of its own.
         ``config`` and further keywords change what may change in a run, as ``key=value`` does on the command line.
         """
-        changes = {**of_overrides(config), **of_options(algo_kwargs, catalogue.find(self.algo_name))}
+        changes = of_changes(config, algo_kwargs, catalogue.find(self.algo_name))
         if total_timesteps is not None:
             changes["total_timesteps"] = total_timesteps
         path = self._resume_path()
@@ -182,7 +181,7 @@ class ManagedAlgorithm:
         self, work: Callable[..., TrainResult], callback: CallbackLike, progress_bar: bool | None
     ) -> ManagedAlgorithm:
         console = not self._given.quiet if progress_bar is None else progress_bar
-        callbacks = [_Begun(self), *as_callbacks(callback)]
+        callbacks = [Begun(self._begun), *as_callbacks(callback)]
         try:
             result = work(callback=callbacks, env=self._env, network=self._network, console=console)
         except BaseException:
@@ -261,7 +260,6 @@ class ManagedAlgorithm:
         env: Env | None = None,
         *,
         network: NetworkFactory | None = None,
-        device: str | None = None,
         best: bool = False,
         trust: bool = False,
         run_dir: str | Path | None = None,
@@ -272,8 +270,8 @@ class ManagedAlgorithm:
 
         What it names as environment, wrappers and network has to be registered with Gymnasium or a class of an
         installed package; ``trust=True`` lets it import and call anything. ``learn`` and ``resume`` go on in the run
-        of which it is the newest checkpoint, or in a new one, in the folder ``run_dir`` if that is given. ``device``,
-        ``config`` and further keywords change what ``resume`` may change; ``env`` takes the place of its environment.
+        of which it is the newest checkpoint, or in a new one, in the folder ``run_dir`` if that is given. ``config``
+        and further keywords (``device="cpu"``) change what ``resume`` may change; ``env`` is learned in from now on.
         """
         check_network(network)
         checkpoint = load_checkpoint(Path(path), best=best)
@@ -287,9 +285,7 @@ class ManagedAlgorithm:
         agent._run_dir = Path(path) if is_run else None
         if run_dir is not None and not (is_run and Path(run_dir).resolve() == Path(path).resolve()):
             agent._further.run_dir = Path(run_dir)
-        agent._further.overrides = {**of_overrides(config), **of_options(algo_kwargs, catalogue.find(algo))}
-        if device is not None:
-            agent._further.overrides["device"] = device
+        agent._further.overrides = of_changes(config, algo_kwargs, catalogue.find(algo))
         if env is not None:
             agent._take_env(env)
         agent._adopt(checkpoint)
@@ -398,13 +394,3 @@ class ManagedAlgorithm:
         self._policy, self._config = load_policy(checkpoint, self._network, trust=self._trust, config=config)
         self._checkpoint_path, self._steps = checkpoint.path, checkpoint.step
         self._mark = mark(checkpoint.path)
-
-
-class _Begun(Callback):
-    """Tells the agent of its run when that begins, since one that is cut short returns nothing."""
-
-    def __init__(self, agent: ManagedAlgorithm) -> None:
-        self._agent = agent
-
-    def on_start(self, training: Session) -> None:
-        self._agent._begun(training.folder.path)
