@@ -278,17 +278,21 @@ def _refuse_elsewhere(name: str, value: Any, spec: AlgorithmSpec) -> None:
         raise ConfigError(f"{name}: {sb3.INSTEAD[name]}")
     if name in spec.config.aliases:
         return  # which is said where all unknown keys are
-    if not did_you_mean(name, spec.config.model_fields):
-        name, meant = next(iter(difflib.get_close_matches(name, _all_keywords(), n=1)), name), name
-        if name in _KEYWORDS:
-            raise ConfigError(f"{meant}: unknown keyword; did you mean '{name}'?")
-    places = [key for key, section in _SECTIONS.items() if name in section.model_fields]  # type: ignore[attr-defined]
-    if not places:
-        return
-    shown = repr(value) if len(repr(value)) <= 60 else "..."
-    pair = f"{{'{name}': {shown}}}"
-    written = [f"config={{'env': {pair}}}" if key == "env" else f"{key}={pair}" for key in places]
-    raise ConfigError(f"{name}: is a key of a section of the config: {' or '.join(written)}")
+    places, key = _places(name), name
+    if not places and not did_you_mean(name, spec.config.model_fields):
+        key = next(iter(difflib.get_close_matches(name, _all_keywords(), n=1)), name)
+        if key in _KEYWORDS:
+            raise ConfigError(f"{name}: unknown keyword; did you mean '{key}'?")
+        places = _places(key)
+    if places:
+        pair = f"{{'{key}': {repr(value) if len(repr(value)) <= 60 else '...'}}}"
+        written = [f"config={{'env': {pair}}}" if place == "env" else f"{place}={pair}" for place in places]
+        raise ConfigError(f"{name}: is a key of a section of the config: {' or '.join(written)}")
+
+
+def _places(key: str) -> list[str]:
+    """Return the sections that have such a key."""
+    return [name for name, section in _SECTIONS.items() if key in section.model_fields]  # type: ignore[attr-defined]
 
 
 def _all_keywords() -> list[str]:
