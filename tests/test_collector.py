@@ -657,7 +657,7 @@ class FaultyEnv(gym.Env):
                 case "shape":
                     obs = np.zeros((1, 2), np.float32)
                 case "dtype":
-                    obs = np.zeros(2)
+                    obs = np.zeros(2, np.int64)
                 case "nan reward":
                     reward = np.nan
                 case "raise in step":
@@ -670,7 +670,7 @@ class FaultyEnv(gym.Env):
     [
         ("nan obs", "observation: expected finite numbers, got 1 NaN or infinite", 3),
         ("shape", "observation shape: expected (2,), got (1, 2)", 3),
-        ("dtype", "observation dtype: expected float32, got float64", 3),
+        ("dtype", "observation dtype: expected float32, got int64", 3),
         ("nan reward", "reward: expected a finite number, got nan", 3),
         ("raise in step", "ZeroDivisionError: a b", 3),
         ("raise in reset", "RuntimeError: no more", 0),

@@ -24,6 +24,7 @@ from rl_training.version import __version__ as __version__  # noqa: E402
 if TYPE_CHECKING:
     from rl_training.api.algorithms import *  # noqa: F403
     from rl_training.api.algorithms import load as load
+    from rl_training.api.evaluation import evaluate_policy as evaluate_policy
     from rl_training.experiment.configs import load_config as load_config
     from rl_training.experiment.manager import ExperimentManager as ExperimentManager
     from rl_training.runtime.callbacks import Callback as Callback
@@ -51,6 +52,7 @@ else:
 _PLACES = {
     "Callback": "rl_training.runtime.callbacks",
     "ExperimentManager": "rl_training.experiment.manager",
+    "evaluate_policy": "rl_training.api.evaluation",
     "load": "rl_training.api.algorithms",
     "load_config": "rl_training.experiment.configs",
 }

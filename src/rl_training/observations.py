@@ -198,6 +198,15 @@ class ObsSpec:
             row[part.offset : part.offset + part.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
         return row
 
+    def cast_from(self, obs: Any) -> str | None:
+        """Return the type of floats in a raw observation that is not the one of its part, if there is any."""
+        for part in self.parts:
+            if part.dtype.kind == "f":
+                dtype = np.asarray(_leaf(obs, part)).dtype
+                if dtype.kind == "f" and dtype != part.dtype:
+                    return str(dtype)
+        return None
+
     def pack_batch(self, obs: Any, count: int) -> Array:
         """Return ``count`` raw observations, of which every leaf has a leading dimension, as an array."""
         if not self.packed:
@@ -341,6 +350,13 @@ def _cast(given: Any, part: ObsPart, key: str) -> tuple[Array, bool]:
     return cast, single
 
 
+def cast_floats(array: Array, dtype: Any) -> Array:
+    """Return floats as those of another size; what is too large for it becomes infinite, which is refused later."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast: Array = array.astype(dtype)
+    return cast
+
+
 def _as_part(value: Any, part: ObsPart, count: int | None = None) -> Array:
     """Return a value as the array of a part, or ``count`` of them; discrete numbers are counted from 0."""
     what = f"observation '{part.name}'" if part.path else "observation"
@@ -358,7 +374,9 @@ def _as_part(value: Any, part: ObsPart, count: int | None = None) -> Array:
     if array.shape != shape:
         raise EnvError(f"{what} shape: expected {shape}, got {array.shape}")
     if array.dtype != part.dtype:
-        raise EnvError(f"{what} dtype: expected {part.dtype}, got {array.dtype}")
+        if part.dtype.kind != "f" or array.dtype.kind != "f":
+            raise EnvError(f"{what} dtype: expected {part.dtype}, got {array.dtype}")
+        array = cast_floats(array, part.dtype)
     if part.kind == "binary" and (array.astype(np.int64) >> 1).any():
         raise EnvError(f"{what}: {array.tolist()} should be zeros and ones")
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -54,7 +54,7 @@ def make_folder(path: Path) -> None:
         raise ValueError("not a folder but a link to one")
 
 
-def reason(error: OSError | ValueError) -> str:
+def reason(error: Exception) -> str:
     """Say in a few words what was the matter."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 

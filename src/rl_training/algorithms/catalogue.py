@@ -53,6 +53,7 @@ RESERVED = frozenset(
             "Decision",
             "ExperimentManager",
             "Learner",
+            "evaluate_policy",
         ),
         *("ManagedAlgorithm", "QLearner", "UpdateResult", "dqn_loss", "load", "load_config", "managed_class"),
     }

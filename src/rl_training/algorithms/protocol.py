@@ -97,6 +97,10 @@ class Experience(Protocol[B]):
         """Hear what the update found out about its batch."""
         ...
 
+    def begin_at(self, env_steps: int) -> None:
+        """Go on empty at this point of a run, whose checkpoint was saved without what was kept."""
+        ...
+
     def interrupt(self) -> None:
         """Give up episodes that will not go on."""
         ...

@@ -2,129 +2,212 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import gymnasium as gym
-from pydantic import TypeAdapter, ValidationError
+import torch
+from torch import nn
 
+from rl_training.algorithms import catalogue
 from rl_training.algorithms.spec import NetworkFactory
+from rl_training.api import stable_baselines as sb3
+from rl_training.api.arguments import (
+    Arguments,
+    Env,
+    Network,
+    Overrides,
+    check_network,
+    count,
+    of_changes,
+    of_constructor,
+    of_env,
+    typed_callable,
+)
+from rl_training.api.further import Begun, Further, mark
+from rl_training.api.instances import spaces_of
+from rl_training.api.printing import describe, print_training
+from rl_training.api.saving import save_copy
 from rl_training.config import ExperimentConfig
-from rl_training.config.schema import Count
 from rl_training.envs import EnvFactory
-from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.envs.factory import check_id
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment import registry
-from rl_training.experiment.configs import Source, check_source, load_config, read_source
-from rl_training.runtime.callbacks import Callback, CallbackLike, as_callbacks
+from rl_training.experiment.configs import Source
+from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.session import Session, TrainResult
-from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
+from rl_training.runtime.resuming import elsewhere_config
+from rl_training.runtime.session import TrainResult
+from rl_training.runtime.workflows import (
+    checkpoint_config,
+    evaluate_policy,
+    load_checkpoint,
+    load_policy,
+    record_policy,
+)
 
 A = TypeVar("A", bound="ManagedAlgorithm")
 _UNFINISHED = "learn() did not come to its end: agent.resume() goes on with it"
+_NOTHING = "this agent has not learned anything yet: call learn() first, or load() a run"
 
 
 class ManagedAlgorithm:
     """An agent and its run.
 
-    ``env`` is a Gymnasium id, ``module:Id``, ``package.module:factory``, or a callable that makes an
-    environment. ``network`` is a callable from ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``. Further
-    keywords are the algorithm's hyper-parameters (``learning_rate=1e-3``); anything else of an experiment goes
-    into ``config``: a packaged name, a path, a mapping or what ``load_config`` returns, which the keywords override.
+    The first argument, or ``env``, is a Gymnasium id, ``module:Id``, ``package.module:factory``, a callable that makes
+    an environment, one made by ``gymnasium.make``, or the section ``env`` of a config. ``network`` is a callable from
+    ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``, or the section ``network`` of a config. ``evaluation``,
+    ``checkpoint`` and ``logging`` are the sections of that name, and further keywords are the algorithm's
+    hyper-parameters (``learning_rate=1e-3``). ``config`` is a packaged name, a path, a mapping or what ``load_config``
+    returns, which all of them override.
     """
 
     algo_name: ClassVar[str] = ""
 
     def __init__(
         self,
-        env: str | EnvFactory | None = None,
+        given: Env | None = None,
+        /,
         *more: Any,
+        env: Env | None = None,
         config: Source | None = None,
         seed: int | None = None,
         num_envs: int | None = None,
+        total_timesteps: int | None = None,
         device: str | None = None,
-        network: NetworkFactory | None = None,
+        threads: int | None = None,
+        network: Network | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
+        logging: Mapping[str, Any] | None = None,
         run_dir: str | Path | None = None,
         **algo_kwargs: Any,
     ) -> None:
-        if more:
+        shared: dict[str, Any] = {"seed": seed, "env.num_envs": num_envs, "total_timesteps": total_timesteps}
+        shared.update(device=device, threads=threads)
+        shared.update(evaluation=evaluation, checkpoint=checkpoint, logging=logging)
+        known = of_constructor(
+            type(self).__name__,
+            catalogue.find(self.algo_name),
+            ([] if given is None else [given]) + list(more),
+            env=env,
+            network=network,
+            config=config,
+            shared=shared,
+            options=algo_kwargs,
+        )
+        self._clear(known, trust=True)  # what is named is the user's own
+        if run_dir is not None and known.root is not None:
             raise ConfigError(
-                f"{type(self).__name__}: takes one argument without a name, the environment; there is no policy to "
-                'name: config={"network": {"hidden_sizes": [...]}} or network= shape the network'
+                "tensorboard_log: give either this or run_dir=, which has all that a run writes"
             )
-        _check_factory("env", env, text_too=True)
-        _check_factory("network", network)
-        self._settings: dict[str, Any] = {"algo": self.algo_name}
-        if env is not None:
-            self._settings["env.id"] = env if isinstance(env, str) else _importable_name(env)
-        elif config is None:
-            raise ConfigError("env: give an environment, or a config that names one")
-        optional = {"seed": seed, "env.num_envs": num_envs, "device": device}
-        self._settings.update({key: value for key, value in optional.items() if value is not None})
-        if network is not None:
-            self._settings["network.factory"] = _importable_name(network)
-        self._settings.update({f"algo_kwargs.{name}": value for name, value in algo_kwargs.items()})
-        self._source = config if config is not None else {}
-        given = read_source(self._source).get("algo", self.algo_name)
-        if given != self.algo_name:
-            raise ConfigError(f"config: is one of '{given}', not of '{self.algo_name}'")
-        self._env = None if isinstance(env, str) else env
-        self._network = network
-        self._trust = True  # what is named is the user's own
-        self._run_dir = Path(run_dir) if run_dir is not None else None
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        # A mistake in the arguments should show here, not in ``learn``, although the budget may not be known yet.
+        checked = known.experiment()
+        if known.env is None:
+            check_id(checked.env.id)
+
+    def _clear(self, given: Arguments, *, trust: bool) -> None:
+        self._given = given
+        self._env, self._network, self._trust = given.env, given.network, trust
+        self._further = Further()
+        self._unfinished = False
         self._checkpoint_path: Path | None = None
+        self._mark: tuple[int, int] | None = None
+        self._steps = 0
         self._policy: Policy | None = None
         self._config: ExperimentConfig[Any] | None = None
-        self._unfinished = False
         self.result: TrainResult | None = None
-        # A mistake in the arguments should show here, not in ``learn``, although the budget may not be known yet.
-        self._experiment(None, checking=True)
+
+    # Learning
 
     def learn(
         self,
         total_timesteps: int | None = None,
         callback: CallbackLike = None,
-        progress_bar: bool = True,
+        progress_bar: bool | None = None,
         *,
         schedule_timesteps: int | None = None,
+        log_interval: int | None = None,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool | None = None,
     ) -> ManagedAlgorithm:
         """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more.
 
         Schedules, such as epsilon's, run over the steps of the first call, and then keep their final values;
-        ``schedule_timesteps`` is another number of steps for them, counted from the first step of all.
+        ``schedule_timesteps`` is another number of steps for them, counted from the first step of all. Without
+        ``progress_bar``, nothing is printed at the end, either. ``tb_log_name`` names the folder of a new run.
         """
+        sb3.check_learn(
+            progress_bar, log_interval, again=self._checkpoint_path is not None and reset_num_timesteps
+        )
         if self._unfinished:
             raise ConfigError(_UNFINISHED)
         if self._checkpoint_path is None:
-            config = self._experiment(total_timesteps, schedule_timesteps)
-            result = registry.train(config, run_dir=self._run_dir, **self._options(callback, progress_bar))
-            return self._trained(result)
+            config = self._given.experiment(total_timesteps, schedule_timesteps, checking=False)
+
+            def new_folder(config: ExperimentConfig[Any]) -> Path:
+                return self._given.new_path(config, tb_log_name)
+
+            where = {"run_dir": self._run_dir, "new_folder": new_folder}
+            return self._train(
+                lambda **options: registry.train(config, **where, **options), callback, progress_bar
+            )
         assert self._config is not None
-        done = load_checkpoint(self._checkpoint_path).step
-        more = self._config.total_timesteps if total_timesteps is None else _count(total_timesteps)
-        return self.resume(done + more, callback, progress_bar, schedule_timesteps=schedule_timesteps)
+        more = self._config.total_timesteps if total_timesteps is None else count(total_timesteps)
+        return self.resume(self._steps + more, callback, progress_bar, schedule_timesteps=schedule_timesteps)
 
     def resume(
         self,
         total_timesteps: int | None = None,
         callback: CallbackLike = None,
-        progress_bar: bool = True,
+        progress_bar: bool | None = None,
         *,
         schedule_timesteps: int | None = None,
+        config: Overrides | None = None,
+        **algo_kwargs: Any,
     ) -> ManagedAlgorithm:
         """Go on exactly where this agent's checkpoint was made, up to ``total_timesteps`` in all if given.
 
         After a ``learn`` that was cut short that is the newest one; one that is older becomes a run of its own.
         Schedules stay as they were; ``schedule_timesteps=total_timesteps`` stretches them to the new budget.
+        ``config`` and further keywords change what may change in a run, as ``key=value`` does on the command line.
         """
+        changes = of_changes(config, algo_kwargs, catalogue.find(self.algo_name))
         given = {"total_timesteps": total_timesteps, "schedule_timesteps": schedule_timesteps}
-        overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
-        options = self._options(callback, progress_bar)
+        changes.update({key: value for key, value in given.items() if value is not None})
         path = self._resume_path()
-        return self._trained(registry.resume(path, overrides=overrides, trust=self._trust, **options))
+        further = {**self._further.options(changes), "trust": self._trust}
+        return self._train(
+            lambda **options: registry.resume(path, **further, **options), callback, progress_bar
+        )
+
+    def _train(
+        self, work: Callable[..., TrainResult], callback: CallbackLike, progress_bar: bool | None
+    ) -> ManagedAlgorithm:
+        console = not self._given.quiet if progress_bar is None else progress_bar
+        callbacks = [Begun(self._begun), *as_callbacks(callback)]
+        try:
+            result = work(callback=callbacks, env=self._env, network=self._network, console=console)
+        except BaseException:
+            # What the run has saved is what the agent knows now; why it ended is told in any case.
+            with suppress(RLTrainingError, OSError):
+                if self._unfinished and self._run_dir is not None:
+                    self._adopt(newest_checkpoint(self._run_dir / "checkpoints")[0])
+            raise
+        self.result = result
+        self._run_dir, self._unfinished = result.run_dir, False
+        self._adopt(load_checkpoint(result.checkpoint))
+        if console:
+            assert self._config is not None
+            print_training(type(self).__name__, result, self._config)
+        return self
+
+    # Using
 
     def predict(
         self,
@@ -141,73 +224,123 @@ class ManagedAlgorithm:
         ``episode_start``, true where it is to be forgotten. ``action_mask`` [A], or [N, A] for a batch, is true where
         an action is allowed. ``reward`` is what the last action brought, for agents that take it as an input.
         """
-        policy = self._trained_policy
-        return policy.predict(obs, state, episode_start, deterministic, action_mask, reward)
+        return self.policy.predict(obs, state, episode_start, deterministic, action_mask, reward)
 
-    def evaluate(self, episodes: int = 100, *, seed: int | None = None) -> Evaluation:
-        """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given."""
-        policy = self._trained_policy
-        assert self._config is not None
-        return evaluate_policy(policy, self._config, episodes, seed=seed, env=self._env, trust=self._trust)
+    def evaluate(self, episodes: int = 100, *, seed: int | None = None, env: Env | None = None) -> Evaluation:
+        """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given.
+
+        ``env`` is played instead of the agent's own environment.
+        """
+        policy, (config, factory, trust) = self.policy, self._played(env)
+        return evaluate_policy(policy, config, episodes, seed=seed, env=factory, trust=trust)
 
     def record(self, path: str | Path, episodes: int = 1, *, seed: int | None = None) -> Evaluation:
         """Write an MP4 video of the first evaluation episodes, those of ``evaluate``, and return how they went."""
-        policy = self._trained_policy
-        assert self._config is not None
-        return record_policy(
-            policy, self._config, Path(path), episodes, seed=seed, env=self._env, trust=self._trust
-        )
+        policy, (config, factory, trust) = self.policy, self._played(None)
+        return record_policy(policy, config, Path(path), episodes, seed=seed, env=factory, trust=trust)
 
-    def save(self, path: str | Path) -> Path:
-        """Copy the newest checkpoint, which holds all state, to a new folder ``path``."""
+    def _played(self, env: Env | None) -> tuple[ExperimentConfig[Any], EnvFactory | None, bool]:
+        """Return the config, the callable and the trust by which evaluation makes its environments."""
+        assert self._config is not None
+        if env is None:
+            return self._config, self._env, self._trust
+        settings, factory = of_env(env)
+        return elsewhere_config(self._config, settings), factory, True
+
+    # Keeping
+
+    def save(self, path: str | Path, *, replay: bool = True) -> Path:
+        """Copy the newest checkpoint, which holds all state, to ``path``: a folder, or one file if it ends with .zip.
+
+        An older save is replaced. Without ``replay`` it is small, and good for everything but resuming exactly.
+        """
         if self._checkpoint_path is None:
-            raise ConfigError(
-                _UNFINISHED if self._unfinished else "nothing to save: call learn() first, or load() a run"
-            )
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        try:
-            if target.exists():
-                raise ConfigError(f"{target}: exists already; checkpoints are never overwritten")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(partial, ignore_errors=True)  # what a killed save left
-            shutil.copytree(self._checkpoint_path, partial)
-            partial.rename(target)
-        except OSError as error:
-            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
-            raise StorageError(f"{target}: not saved: {reason}") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return target
+            nothing = "nothing to save: call learn() first, or load() a run"
+            raise ConfigError(_UNFINISHED if self._unfinished else nothing)
+        self._check_unchanged()
+        saved = save_copy(self._checkpoint_path, Path(path), replay=replay)
+        self._mark = mark(self._checkpoint_path)  # it may have been saved onto itself
+        return saved
 
     @classmethod
     def load(
         cls: type[A],
         path: str | Path,
+        env: Env | None = None,
         *,
-        env: EnvFactory | None = None,
         network: NetworkFactory | None = None,
         best: bool = False,
         trust: bool = False,
+        run_dir: str | Path | None = None,
+        config: Overrides | None = None,
+        **algo_kwargs: Any,
     ) -> A:
         """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint.
 
         What it names as environment, wrappers and network has to be registered with Gymnasium or a class of an
-        installed package; ``trust=True`` lets it import and call anything.
+        installed package; ``trust=True`` lets it import and call anything. ``learn`` and ``resume`` go on in the run
+        of which it is the newest checkpoint, or in a new one, in the folder ``run_dir`` if that is given. ``config``
+        and further keywords (``device="cpu"``) change what ``resume`` may change; ``env`` is learned in from now on.
         """
-        _check_factory("env", env)
-        _check_factory("network", network)
+        check_network(network)
         checkpoint = load_checkpoint(Path(path), best=best)
+        algo = checkpoint_config(checkpoint).algo
+        if cls.algo_name != algo:
+            right = catalogue.find(algo).class_name
+            raise CheckpointError(f"{path}: was made by '{algo}', not '{cls.algo_name}'; use {right}.load")
         agent = cls.__new__(cls)
-        agent._env, agent._network, agent.result = env, network, None
-        agent._source, agent._settings, agent._unfinished, agent._trust = {}, {}, False, trust
+        agent._clear(Arguments({}, {}, None, network), trust=trust)
         is_run = (Path(path) / "checkpoints").is_dir()
         agent._run_dir = Path(path) if is_run else None
+        if run_dir is not None and not (is_run and Path(run_dir).resolve() == Path(path).resolve()):
+            agent._further.run_dir = Path(run_dir)
+        agent._further.overrides = of_changes(config, algo_kwargs, catalogue.find(algo))
+        if env is not None:
+            agent._take_env(env)
         agent._adopt(checkpoint)
-        assert agent._config is not None
-        if cls.algo_name != agent._config.algo:
-            raise CheckpointError(f"{path}: was made by '{agent._config.algo}', not '{cls.algo_name}'")
         return agent
+
+    def set_env(self, env: Env) -> None:
+        """Learn and evaluate in another environment from now on, in a run of its own if there is one already."""
+        if self._unfinished:
+            raise ConfigError(_UNFINISHED)
+        self._take_env(env)
+        if self._checkpoint_path is not None:
+            self._adopt(load_checkpoint(self._checkpoint_path))
+
+    def _take_env(self, env: Env) -> None:
+        settings, self._env = of_env(env)
+        if self._env is None and "env.id" in settings:
+            check_id(settings["env.id"])
+            self._env = typed_callable(settings["env.id"])  # not to be asked for trust later
+        if self._checkpoint_path is None and self._given.settings:
+            self._given = self._given.with_env(settings)
+        else:
+            self._further.env_settings = settings
+
+    # Looking
+
+    @property
+    def policy(self) -> Policy:
+        """What acts: ``policy.predict(obs)`` is ``predict(obs)``."""
+        if self._policy is None:
+            raise ConfigError(_UNFINISHED if self._unfinished else _NOTHING)
+        return self._policy
+
+    @property
+    def network(self) -> nn.ModuleDict:
+        """The torch modules by name, to be looked at: what is changed in them is not saved, nor learned on from."""
+        return nn.ModuleDict(self.policy.algorithm.networks)  # type: ignore[attr-defined]
+
+    @property
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Copies of all weights and statistics by their names, which are those in ``model.safetensors``."""
+        return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+    @property
+    def num_timesteps(self) -> int:
+        """Env steps that this agent has learned from."""
+        return self._steps
 
     @property
     def run_dir(self) -> Path | None:
@@ -220,34 +353,34 @@ class ManagedAlgorithm:
         return self._config
 
     @property
-    def _trained_policy(self) -> Policy:
-        if self._policy is None:
-            nothing = "this agent has not learned anything yet: call learn() first, or load() a run"
-            raise ConfigError(_UNFINISHED if self._unfinished else nothing)
-        return self._policy
+    def observation_space(self) -> gym.Space[Any]:
+        """What the environment shows; it is made to ask it."""
+        return self._ask_env()[0]
 
-    def _experiment(
-        self, total_timesteps: int | None, schedule_timesteps: int | None = None, *, checking: bool = False
-    ) -> ExperimentConfig[Any]:
-        settings = dict(self._settings)
-        if total_timesteps is not None:
-            settings["total_timesteps"] = total_timesteps
-        if schedule_timesteps is not None:
-            settings["schedule_timesteps"] = schedule_timesteps
-        data = read_source(self._source, settings)
-        if checking and "total_timesteps" not in data:
-            num_envs = data.get("env", {}).get("num_envs", 1)
-            data["total_timesteps"] = 2**40 * (num_envs if isinstance(num_envs, int) else 1)
-        config = load_config(data)
-        check_source(self._source, config)
-        return config
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """What the environment takes; it is made to ask it."""
+        return self._ask_env()[1]
 
-    def _options(self, callback: CallbackLike, console: bool) -> dict[str, Any]:
-        callbacks = [_Begun(self), *as_callbacks(callback)]
-        return {"callback": callbacks, "env": self._env, "network": self._network, "console": console}
+    def __repr__(self) -> str:
+        config = self._config if self._config is not None else self._given.experiment()
+        network = None if self._policy is None else self.network
+        return describe(type(self).__name__, config, self._steps, network, self._run_dir)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in sb3.ELSEWHERE:
+            raise sb3.Elsewhere(f"{name}: is not here; {sb3.ELSEWHERE[name]}")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def _ask_env(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        config = self._config if self._config is not None else self._given.experiment()
+        return spaces_of(config, self._env, trust=self._trust)
+
+    # The run and its checkpoint
 
     def _begun(self, run_dir: Path) -> None:
         self._run_dir, self._unfinished = run_dir, True
+        self._further = Further()  # it is in the config of the run now
 
     def _resume_path(self) -> Path:
         held, run = self._checkpoint_path, self._run_dir
@@ -255,51 +388,18 @@ class ManagedAlgorithm:
             path = run if run is not None else held
             if path is None:
                 raise ConfigError("nothing to resume: call learn() first, or load() a run")
+            self._check_unchanged()
             return path
         return run if newest_checkpoint(run / "checkpoints")[0].path.name == held.name else held
 
-    def _trained(self, result: TrainResult) -> ManagedAlgorithm:
-        self.result = result
-        self._run_dir, self._unfinished = result.run_dir, False
-        self._adopt(load_checkpoint(result.checkpoint))
-        return self
+    def _check_unchanged(self) -> None:
+        """Refuse to go on from a save that another one has replaced since it was loaded."""
+        held = self._checkpoint_path
+        if self._run_dir is None and held is not None and mark(held) != self._mark:
+            raise ConfigError(f"{held}: is not what was loaded any more; load it again")
 
     def _adopt(self, checkpoint: Checkpoint) -> None:
-        self._policy, self._config = load_policy(checkpoint, self._network, trust=self._trust)
-        self._checkpoint_path = checkpoint.path
-
-
-class _Begun(Callback):
-    """Tells the agent of its run when that begins, since one that is cut short returns nothing."""
-
-    def __init__(self, agent: ManagedAlgorithm) -> None:
-        self._agent = agent
-
-    def on_start(self, training: Session) -> None:
-        self._agent._begun(training.folder.path)
-
-
-def _check_factory(key: str, given: Any, *, text_too: bool = False) -> None:
-    if given is None or (text_too and isinstance(given, str)):
-        return
-    wanted = "an id or a callable" if text_too else "a callable"
-    if isinstance(given, gym.Env | gym.vector.VectorEnv):
-        raise ConfigError(f"{key}: give {wanted} that makes environments, not one that is made already")
-    if not callable(given):
-        raise ConfigError(f"{key}: give {wanted} that makes it, not {type(given).__name__}")
-
-
-def _importable_name(thing: Any) -> str:
-    """Return ``module:name`` under which a later process can find a callable again, if it is importable."""
-    name = getattr(thing, "__qualname__", type(thing).__qualname__)
-    return f"{getattr(thing, '__module__', type(thing).__module__)}:{name}"
-
-
-def _count(steps: Any) -> int:
-    """Return a number of steps, which may be written as in a config, such as ``"10k"``."""
-    try:
-        return TypeAdapter(Count).validate_python(steps)
-    except ValidationError:
-        raise ConfigError(
-            f"total_timesteps: {steps!r} is not allowed: should be a whole number of at least 1"
-        ) from None
+        config = self._further.config(checkpoint, self._run_dir, self._env)
+        self._policy, self._config = load_policy(checkpoint, self._network, trust=self._trust, config=config)
+        self._checkpoint_path, self._steps = checkpoint.path, checkpoint.step
+        self._mark = mark(checkpoint.path)

@@ -166,6 +166,9 @@ class CheckpointConfig(Model):
     """Env steps between checkpoints; 0 saves only at the end of the run and on a signal."""
     keep: Count = 2
     """How many of the newest are kept; the best one is kept besides."""
+    replay: bool = True
+    """Save the replay, or the rollout under way, too. Without it checkpoints are small; a resumed run begins new
+    episodes and an empty replay, and learns again once that has ``learning_starts`` steps."""
 
 
 class LoggingConfig(Model):

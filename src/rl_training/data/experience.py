@@ -30,6 +30,7 @@ class PacedReplay(ABC, Generic[B]):
         self._gradient_steps = gradient_steps
         self._env_steps = 0
         self._owed = 0  # batches that env steps have earned while there was nothing to sample from yet
+        self._refilled_from = 0  # the env step at which a run went on with an empty buffer
 
     @abstractmethod
     def add(self, step: Transitions) -> None:
@@ -56,8 +57,12 @@ class PacedReplay(ABC, Generic[B]):
         batch: B = self.buffer.sample(self._batch_size)
         return batch
 
+    def begin_at(self, env_steps: int) -> None:
+        """Go on empty at this point of a run; the next update is due ``learning_starts`` steps later."""
+        self._env_steps = self._refilled_from = env_steps
+
     def _rounds(self, env_steps: int) -> int:
-        after = env_steps - self._learning_starts
+        after = env_steps - self._refilled_from - self._learning_starts
         return after // self._train_freq if after > 0 else 0
 
     def feedback(self, batch: B, result: UpdateResult) -> None:
@@ -66,7 +71,8 @@ class PacedReplay(ABC, Generic[B]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer and cadence."""
-        return {"buffer": self.buffer.state_dict(), "env_steps": self._env_steps, "owed": self._owed}
+        state = {"buffer": self.buffer.state_dict(), "env_steps": self._env_steps, "owed": self._owed}
+        return {**state, "refilled_from": self._refilled_from} if self._refilled_from else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
@@ -78,7 +84,10 @@ class PacedReplay(ABC, Generic[B]):
             raise CheckpointError(
                 f"replay: {owed!r:.30} updates owed at step {env_steps!r:.30} are impossible"
             )
-        self._env_steps, self._owed = env_steps, owed
+        refilled_from = state.get("refilled_from", 0)  # not there if the buffer was never emptied
+        if type(refilled_from) is not int or not 0 <= refilled_from <= env_steps:
+            raise CheckpointError(f"replay: {refilled_from!r:.30} is no step at which it was emptied")
+        self._env_steps, self._owed, self._refilled_from = env_steps, owed, refilled_from
 
 
 class ReplayExperience(PacedReplay[Batch]):

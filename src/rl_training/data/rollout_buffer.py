@@ -195,6 +195,9 @@ class RolloutBuffer:
     def feedback(self, batch: Rollout, result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 
+    def begin_at(self, env_steps: int) -> None:
+        """Do nothing: a rollout begins anywhere."""
+
     def interrupt(self) -> None:
         """End the episodes under way where they are, as a truncation would."""
         for env in np.flatnonzero(~self._begins).tolist():

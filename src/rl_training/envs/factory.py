@@ -179,6 +179,22 @@ def _native(config: EnvConfig, count: int) -> VectorEnv:
         raise _refused(config.id, error, kwargs) from error
 
 
+def check_id(env_id: str) -> None:
+    """Refuse an id that nothing is registered under, or a name that leads nowhere, without making an environment."""
+    _maker(env_id)
+    _, colon, name = env_id.rpartition(":")
+    if name in gym.registry or colon:
+        return
+    try:
+        gym.spec(env_id)
+    except gym.error.Error as error:
+        namespace, _, bare = env_id.rpartition("/")
+        if (
+            find_highest_version(namespace or None, bare) is None
+        ):  # of a name alone, the newest version is meant
+            raise _refused(env_id, error, {}) from error
+
+
 def _maker(env_id: str) -> EnvFactory:
     module, colon, name = env_id.partition(":")
     if colon:

@@ -12,6 +12,7 @@ import numpy as np
 from rl_training.envs.masks import checked_mask, maskable_actions
 from rl_training.envs.spaces import DescribedSpace, describe_observations, frames_stacked
 from rl_training.errors import EnvError, is_users_interrupt
+from rl_training.observations import cast_floats
 from rl_training.spaces import Array
 
 MAX_REWARD = float(np.finfo(np.float32).max)
@@ -67,6 +68,7 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._own_action_space, (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
         )
         self._mask: Array | None = None
+        self._cast_from: str | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -124,6 +126,10 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Return which actions [A] the current observation allows, or none if the environment did not say."""
         return self._mask
 
+    def cast_from(self) -> str | None:
+        """Return the type of floats that observations were made of, if it is not the one that their space says."""
+        return self._cast_from
+
     def journal(self) -> dict[str, Any] | None:
         """Return (episode seed, actions so far) as arrays, or ``None`` if the episode outgrew the journal."""
         if self.episode_seed is None or self.episode_step > MAX_JOURNAL:
@@ -153,13 +159,18 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _checked(self, obs: Any) -> Any:
         if self._spec is not None:
             try:
+                if self._cast_from is None and self.episode_step < 2:  # each look at all parts costs time
+                    self._cast_from = self._spec.cast_from(obs)
                 return self._spec.pack(obs)
             except EnvError as error:
                 raise EnvError(f"{error} {self._where()}") from None
         if obs.shape != self._shape:
             raise self._wrong("observation shape", self._shape, obs.shape)
         if obs.dtype is not self._dtype and obs.dtype != self._dtype:
-            raise self._wrong("observation dtype", self._dtype, obs.dtype)
+            if not self._is_float or obs.dtype.kind != "f":
+                raise self._wrong("observation dtype", self._dtype, obs.dtype)
+            self._cast_from = obs.dtype.name
+            obs = cast_floats(obs, self._dtype)
         if self._is_float and not math.isfinite(self._total(obs)):
             wrong = int((~np.isfinite(obs)).sum())
             if wrong:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rl_training.errors import ConfigError
+
 if TYPE_CHECKING:
     from rl_training.runtime.evaluator import Evaluation
     from rl_training.runtime.session import Session
@@ -17,8 +19,12 @@ class Callback:
     def on_start(self, training: Session) -> None:
         """Called once before the first step, also when a run is resumed."""
 
-    def on_step(self, training: Session) -> None:
-        """Called after every step of the environments, before anything is logged, evaluated or saved."""
+    def on_step(self, training: Session) -> bool | None:
+        """Called after every step of the environments, before anything is logged, evaluated or saved.
+
+        Returning False ends training, as ``training.stop`` does.
+        """
+        return None
 
     def on_evaluation(self, training: Session, evaluation: Evaluation) -> None:
         """Called after every evaluation during training."""
@@ -52,23 +58,43 @@ class FunctionCallback(Callback):
     def __init__(self, function: Callable[[Session], bool | None]) -> None:
         self._function = function
 
-    def on_step(self, training: Session) -> None:
+    def on_step(self, training: Session) -> bool | None:
         """Call the function."""
-        if self._function(training) is False:
-            training.stop("a callback returned False")
+        return self._function(training)
 
 
 CallbackLike = Callback | Callable[["Session"], "bool | None"] | Iterable[Any] | None
+_SB3_METHODS = {
+    "_on_step": "on_step(self, training)",
+    "_on_rollout_end": "on_step(self, training)",
+    "_on_training_start": "on_start(self, training)",
+    "_on_training_end": "on_end(self, training)",
+}
 
 
 def as_callbacks(given: CallbackLike) -> list[Callback]:
     """Return a list of callbacks for one, several, a plain function, or none."""
     if given is None:
         return []
+    kind = given if isinstance(given, type) else type(given)
+    foreign = [name for name in _SB3_METHODS if name in dir(kind)]
+    if foreign:
+        ours = _SB3_METHODS[foreign[0]]
+        raise ConfigError(
+            f"callback: {kind.__name__}.{foreign[0]} is never called here; derive from rl_training.Callback and write "
+            f"{ours}, where training has steps, log(), save() and stop()"
+        )
+    if isinstance(given, type) and issubclass(given, Callback):
+        raise ConfigError(f"callback: give one that is made: {given.__name__}(...)")
     if isinstance(given, Callback):
         return [given]
     if callable(given):
-        return [FunctionCallback(given)]
+        function: Any = given
+        return [FunctionCallback(function)]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise ConfigError(
+            f"callback: {given!r:.60} is none; give a function of the training, a Callback, or a list of them"
+        )
     return [callback for item in given for callback in as_callbacks(item)]
 
 

@@ -47,6 +47,8 @@ DTYPES = {
 """Every element type a checkpoint holds, by torch's and numpy's name, with safetensors' name for it."""
 
 BLOCK_BYTES = 4 * 2**20
+LEFT_OUT = {"left_out": True}
+"""The section ``replay`` of a checkpoint that was asked to do without one."""
 
 Array: TypeAlias = torch.Tensor | npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]

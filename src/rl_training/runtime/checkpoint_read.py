@@ -51,30 +51,41 @@ MIGRATIONS: dict[int, Callable[[Checkpoint], Checkpoint]] = {}
 """For each older format version, what turns a checkpoint of that version into one of the next."""
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in ``path``, or raise a one-line ``CheckpointError`` naming file and reason."""
-    with blamed_on(path):
-        names = _list_folder(path)
-    with blamed_on(path / MANIFEST):
-        manifest = _read_manifest(path / MANIFEST)
-        _check_names(path.name, manifest, names)
+def read_checkpoint(path: Path, called: Path | None = None) -> Checkpoint:
+    """Return the checkpoint in ``path``, or raise a one-line ``CheckpointError`` naming file and reason.
+
+    ``called`` is what messages call it, if it is only a copy.
+    """
+    shown = path if called is None else called
+    manifest = check_listing(path, shown)
     # All sizes before the first hash: cheap refusals first.
     for verify in (verify_size, _verify_hash):
         for name, record in manifest["files"].items():
-            with blamed_on(path / name):
+            with blamed_on(shown / name):
                 verify(path / name, record)
-    with blamed_on(path / STATE):
+    with blamed_on(shown / STATE):
         tree = _read_state(path / STATE)
     for name in manifest["files"]:
         if name != STATE:
-            with blamed_on(path / name):
+            with blamed_on(shown / name):
                 _attach(tree, name, _read_tensors(path / name))
     checkpoint = Checkpoint(path, manifest["step"], tree, manifest["info"], manifest["files"])
-    with blamed_on(path):
+    with blamed_on(shown):
         for version in range(manifest["format_version"], FORMAT_VERSION):
             # The files no longer hold what the tree does.
             checkpoint = replace(MIGRATIONS[version](checkpoint), files={})
     return checkpoint
+
+
+def check_listing(path: Path, called: Path | None = None) -> dict[str, Any]:
+    """Return the manifest of a checkpoint whose files are those that it lists; what they hold is not looked at."""
+    shown = path if called is None else called
+    with blamed_on(shown):
+        names = _list_folder(path)
+    with blamed_on(shown / MANIFEST):
+        manifest = _read_manifest(path / MANIFEST)
+        _check_names(path.name, manifest, names)
+    return manifest
 
 
 def verify_size(path: Path, record: Mapping[str, Any]) -> None:

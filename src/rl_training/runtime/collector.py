@@ -19,6 +19,8 @@ from rl_training.envs.spaces import describe_observations
 from rl_training.envs.subprocess import SubprocessVectorEnv
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError, is_users_interrupt
+from rl_training.observations import cast_floats
+from rl_training.runtime.console import notice
 from rl_training.runtime.saved_envs import as_arrays, check_counts, check_journal, like_carry
 from rl_training.runtime.timing import Timer
 from rl_training.spaces import ActionSpec, Array, DiscreteActions
@@ -58,6 +60,10 @@ class Collector:
         self._obs: Array | None = None
         self._mask: Array | None = None  # [N, A] bool, the actions allowed in these; none: all
         self._carry: Carry | None = None
+        self._cast_from: str | None = (
+            None  # of foreign environments: what their floats were before they were cast
+        )
+        self._told = False
         self._resetting = np.zeros(count, np.bool_)  # NEXT_STEP: the coming step is the reset of these
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
@@ -196,6 +202,13 @@ class Collector:
         if not self._spec.plain:
             return np.array(self._spec.pack_batch(obs, len(self._all)))
         expected = self.envs.observation_space
+        if (
+            obs.dtype != expected.dtype
+            and obs.dtype.kind == "f"
+            and np.issubdtype(expected.dtype, np.floating)
+        ):
+            self._cast_from = obs.dtype.name
+            obs = cast_floats(obs, expected.dtype)
         if obs.shape != expected.shape or obs.dtype != expected.dtype:
             raise EnvError(
                 f"observations: expected {expected.dtype} {expected.shape}, got {obs.dtype} {obs.shape}"
@@ -214,12 +227,23 @@ class Collector:
             self._lengths[step.env_ids] += 1
         if not any_done:
             return []
+        if not self._told:
+            self._tell_of_casts()
         ended = step.env_ids[step.terminated | step.truncated]
         episodes = [(float(self._returns[i]), int(self._lengths[i])) for i in ended]
         self._started[ended] += 1
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
         return episodes
+
+    def _tell_of_casts(self) -> None:
+        """Say once if observations are of another type of floats than their space, which costs a little time."""
+        self._told = True
+        found: list[str | None] = [self._cast_from]
+        if isinstance(self.envs, SyncVectorEnv | SubprocessVectorEnv):
+            found = self.envs.call_each("cast_from")
+        for name in [name for name in found if name is not None][:1]:
+            notice(f"warning: observations are {name}, but their space is not; they are cast at every step")
 
     def state_dict(self, *, lost: bool = False) -> dict[str, Any]:
         """Return observations, statistics and the journal of every environment (none if the envs are ``lost``)."""

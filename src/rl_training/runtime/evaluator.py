@@ -14,13 +14,13 @@ from rl_training.data.transitions import Carry, carry_on
 from rl_training.envs import EnvFactory, atari, describe_spaces, make_vector_env
 from rl_training.envs.factory import VectorEnv
 from rl_training.envs.journal import EpisodeSeeds
-from rl_training.errors import ConfigError, EnvError
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.observations import ObsSpec
 from rl_training.runtime import closing
 from rl_training.runtime.policy import decide, spaces_to_plain
-from rl_training.runtime.soundness import check_same
+from rl_training.runtime.soundness import same
 from rl_training.runtime.streams import seed_sequence
-from rl_training.spaces import ActionSpec
+from rl_training.spaces import ActionSpec, DiscreteActions
 
 MAX_EPISODE_STEPS = 27_000
 """Where an episode that does not end by itself is cut: a greedy policy may walk in circles for ever."""
@@ -123,8 +123,19 @@ def check_spaces(
 
 def refuse_other_spaces(envs: VectorEnv, obs: ObsSpec, actions: ActionSpec) -> None:
     """Refuse environments that an agent of these observations and actions was not made for."""
-    own = describe_spaces(envs.single_observation_space, envs.single_action_space)
-    check_same(spaces_to_plain(obs, actions), spaces_to_plain(*own), "spaces: observations and actions")
+    theirs = describe_spaces(envs.single_observation_space, envs.single_action_space)
+    given, own = spaces_to_plain(*theirs), spaces_to_plain(obs, actions)
+    if same(given, own):
+        return
+    here, made_for = (_in_words(*spaces) for spaces in (theirs, (obs, actions)))
+    detail = "" if here != made_for else " (in detail others)"
+    raise CheckpointError(f"env: has {here}{detail}, but the agent was made for {made_for}")
+
+
+def _in_words(obs: ObsSpec, actions: ActionSpec) -> str:
+    many = f"{actions.n} " if isinstance(actions, DiscreteActions) else ""
+    shape = f" {actions.shape}" if actions.shape else ""
+    return f"a {obs.describe()} and {many}{actions.kind.replace('_', '-')} actions{shape}"
 
 
 def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:

@@ -11,7 +11,7 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from rl_training.shell import quoted_path
 from rl_training.version import __version__
 
 MAX_METADATA_BYTES = 2**20
+ARCHIVE = ".zip"
+"""What the name of a checkpoint in a single file ends with."""
 
 
 class RunFolder:
@@ -132,7 +134,18 @@ def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs"), *, en
     """
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env.id).strip("-.") or "env"
     stem = root / config.algo / env / f"{time.strftime('%Y%m%d-%H%M%S')}_s{config.seed}{ending}"
-    names = itertools.chain([stem], (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2)))
+    return claimed(itertools.chain([stem], numbered(stem, "-", 2)))
+
+
+def numbered(stem: Path, separator: str, first: int) -> Iterator[Path]:
+    """Return the path with a number behind its name, and a higher one each time."""
+    return (stem.with_name(f"{stem.name}{separator}{number}") for number in itertools.count(first))
+
+
+def claimed(names: Iterator[Path]) -> Path:
+    """Make a folder of the first of the names, all in one folder, that is free, and return it."""
+    stem = next(names)
+    names = itertools.chain([stem], names)
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         return next(path for path in names if _made(path))
@@ -193,6 +206,11 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def is_archive(path: Path) -> bool:
+    """Say whether a path is one of a checkpoint in a single file."""
+    return path.suffix == ARCHIVE and path.is_file()
+
+
 def locate(path: Path) -> tuple[Path, bool]:
     """Return the path of a run folder or of one checkpoint, and whether it is a run folder; refuse anything else.
 
@@ -210,16 +228,20 @@ def locate(path: Path) -> tuple[Path, bool]:
             return path, False
         if (path / "checkpoints").is_dir():
             return path, True
+        if is_archive(path):
+            return path, False
         found = path.exists()
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     if not found:
-        raise CheckpointError(f"{path}: no such run folder or checkpoint")
+        packed = Path(f"{path}{ARCHIVE}")
+        hint = f"; did you mean '{packed}'?" if is_archive(packed) else ""
+        raise CheckpointError(f"{path}: no such run folder or checkpoint{hint}")
     seeds = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir()) if path.is_dir() else []
     if seeds:
         raise CheckpointError(
             f"{path}: holds one run per seed; give one of them, such as {quoted_path(path / seeds[0])}"
         )
     raise CheckpointError(
-        f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json)"
+        f"{path}: neither a run folder (no checkpoints/) nor a checkpoint (no manifest.json, no .zip)"
     )

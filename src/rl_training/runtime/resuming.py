@@ -9,13 +9,23 @@ from typing import Any
 
 from rl_training.algorithms import catalogue
 from rl_training.config import ExperimentConfig
-from rl_training.config.loading import apply_overrides, changed_keys, read_mapping
+from rl_training.config.loading import apply_overrides, changed_keys, put, read_mapping
 from rl_training.config.schema import parse_number
+from rl_training.envs import EnvFactory, make_vector_env
+from rl_training.envs.journal import EpisodeSeeds
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint, read_checkpoint
+from rl_training.runtime import closing
+from rl_training.runtime.archive import read_any
+from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
+from rl_training.runtime.checkpoint_format import LEFT_OUT
 from rl_training.runtime.console import notice
-from rl_training.runtime.folder import environment_facts
+from rl_training.runtime.evaluator import refuse_other_spaces
+from rl_training.runtime.folder import environment_facts, is_archive, locate
+from rl_training.runtime.left_out import with_new_episodes
+from rl_training.runtime.policy import spaces_from_plain
 from rl_training.runtime.saving import copy_run
+from rl_training.runtime.soundness import sound
+from rl_training.runtime.streams import seed_sequence
 
 _FIXED = ("algo", "seed", "env", "network")
 """Sections that decide what the saved state means, so that a resumed run cannot change them."""
@@ -122,21 +132,89 @@ def owner_or_branch(
 ) -> Path:
     """Return the run that a checkpoint is the newest of, or a new run branched off it; ``check`` may refuse that."""
     path = path.absolute()
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_any(path)
     owner = path.parent.parent
     if not (owner / "config.yaml").exists():
-        branch = path.with_name(f"{path.name}-run")
+        wanted = path.with_name(f"{path.stem if is_archive(path) else path.name}-run")
     elif newest_checkpoint(owner / "checkpoints")[0].path.name == path.name:
         return owner
     else:
-        branch = owner.with_name(f"{owner.name}_from-{path.name}")
-    if branch.exists():
-        raise ConfigError(f"{branch}: exists already; resume that one or remove it")
+        wanted = owner.with_name(f"{owner.name}_from-{path.name}")
+    branch = _free(wanted)
     # May refuse, before anything is written.
     check(resumed_config(branch / "config.yaml", checkpoint, checkpoint_config(checkpoint), overrides))
     copy_run(checkpoint, owner / "metrics.jsonl", branch)
     notice(f"branching off {path.name} into {branch}")
     return branch
+
+
+def elsewhere(
+    path: Path,
+    overrides: Sequence[str],
+    check: Callable[[ExperimentConfig[Any]], None],
+    *,
+    run_dir: Path | None,
+    env_settings: Mapping[str, Any],
+    env: EnvFactory | None,
+) -> Path:
+    """Return a new run that goes on from a run or a checkpoint in a folder, or an environment, of its own."""
+    path, is_run = locate(path.absolute())
+    checkpoint = newest_checkpoint(path / "checkpoints")[0] if is_run else read_any(path)
+    owner = path if is_run else path.parent.parent
+    owned = (owner / "config.yaml").exists()
+    stem = f"{owner.name}_from-{checkpoint.path.name}" if owned else f"{path.stem}-run"
+    target = _free((owner if owned else path).with_name(stem)) if run_dir is None else run_dir.absolute()
+    if run_dir is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{run_dir}: is not empty; a run that goes on elsewhere needs a folder of its own")
+    saved = checkpoint_config(checkpoint)
+    changed = elsewhere_config(saved, env_settings, checkpoint, env)
+    # May refuse, before anything is written.
+    check(resumed_config(target / "config.yaml", checkpoint, changed, overrides))
+    tree = None
+    if env_settings:
+        tree = with_new_episodes({**checkpoint.tree, "config": changed.model_dump(mode="json")})
+    if target.exists():
+        target.rmdir()
+    copy_run(checkpoint, owner / "metrics.jsonl", target, tree)
+    notice(f"branching off {checkpoint.path.name} into {target}")
+    if env_settings:
+        notice(f"env: {saved.env.id} → {changed.env.id}; what the replay holds of the old one stays in it")
+    return target
+
+
+def elsewhere_config(
+    config: ExperimentConfig[Any],
+    env_settings: Mapping[str, Any],
+    checkpoint: Checkpoint | None = None,
+    env: EnvFactory | None = None,
+) -> ExperimentConfig[Any]:
+    """Return a config with another environment, which has to be one for the agent of a checkpoint if that is given."""
+    data = config.model_dump(mode="json")
+    for key, value in env_settings.items():
+        data = put(data, key, value)
+    changed = catalogue.experiment(data)
+    if checkpoint is not None and changed != config:
+        _refuse_unlike(changed, env, checkpoint)
+    return changed
+
+
+def _free(wanted: Path) -> Path:
+    """Return a name that nothing has yet: the one that is wanted, or that and a number."""
+    path, number = wanted, 2
+    while os.path.lexists(path):
+        path, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
+    return path
+
+
+def _refuse_unlike(config: ExperimentConfig[Any], env: EnvFactory | None, checkpoint: Checkpoint) -> None:
+    """Refuse an environment that the agent of a checkpoint was not made for."""
+    alone = config.env.model_copy(update={"vectorization": "sync"})
+    envs = make_vector_env(alone, [EpisodeSeeds(seed_sequence(config.seed, "probe"))], env)
+    try:
+        with sound(str(checkpoint.path)):
+            refuse_other_spaces(envs, *spaces_from_plain(checkpoint.tree["spaces"]))
+    finally:
+        closing.close(envs)
 
 
 def announce(
@@ -171,6 +249,12 @@ def announce(
         notice(f"changed from here on: {', '.join(changed)}")
     if console and checkpoint.step >= config.total_timesteps:
         notice("the budget is used up; total_timesteps=N goes further")
+    if checkpoint.tree["replay"] == LEFT_OUT:
+        begins = getattr(config.algo_kwargs, "learning_starts", 0)
+        after = f", so learning begins again in {begins:,} steps" if begins else ""
+        notice(
+            f"{checkpoint.path.name} was saved without its replay: it begins empty, and new episodes do{after}"
+        )
     if console:
         how = "replayed to where they were" if restored == "replayed" else "restarted with new episodes"
         notice(f"resuming at step {checkpoint.step} of {config.total_timesteps}; environments {how}")

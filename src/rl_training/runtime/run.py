@@ -19,6 +19,7 @@ from rl_training.errors import CheckpointError, ConfigError
 from rl_training.observations import ObsSpec
 from rl_training.runtime import closing
 from rl_training.runtime.allocation import keep_freed_memory
+from rl_training.runtime.checkpoint_format import LEFT_OUT
 from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluator import check_spaces
@@ -68,14 +69,15 @@ class Run:
         return self.policy.algorithm
 
     def state_dict(self, *, envs_lost: bool = False) -> dict[str, Any]:
-        """Return all state, by the sections of a checkpoint."""
+        """Return all state, by the sections of a checkpoint; without a replay if the config says so."""
         learner = self.algorithm.state_dict()
+        replay = self.config.checkpoint.replay
         return {
             "model": learner["model"],
             "optimizer": learner["optimizer"],
-            "replay": self.experience.state_dict(),
+            "replay": self.experience.state_dict() if replay else LEFT_OUT,
             "rng": self.streams.state_dict(),
-            "envs": self.collector.state_dict(lost=envs_lost),
+            "envs": self.collector.state_dict(lost=envs_lost or not replay),
             "loop": {
                 "clock": self.clock.state_dict(),
                 "metrics": self.metrics.state_dict(),
@@ -93,7 +95,9 @@ class Run:
             own = spaces_to_plain(self.policy.obs, self.policy.actions)
             check_same(saved, own, "checkpoint: spaces: observations and actions")
             load_learner(self.algorithm, tree)
-            self.experience.load_state_dict(tree["replay"])
+            kept = tree["replay"] != LEFT_OUT
+            if kept:
+                self.experience.load_state_dict(tree["replay"])
             self.streams.load_state_dict(tree["rng"])
             self.clock.load_state_dict(tree["loop"]["clock"])
             _check_pace(tree["replay"], self.clock.steps)
@@ -102,7 +106,14 @@ class Run:
             restored = self.collector.load_state_dict(
                 tree["envs"], self.algorithm.exploration_carry(self.config.env.num_envs)
             )
-            check_no_more(tree["replay"], self.experience.state_dict(), "replay")
+            if kept:
+                check_no_more(tree["replay"], self.experience.state_dict(), "replay")
+            else:
+                self.experience.begin_at(self.clock.steps)
+                if restored != "restarted":
+                    raise CheckpointError(
+                        "envs: episodes go on, but the replay that belongs to them is left out"
+                    )
             loop = {"clock": self.clock.state_dict(), "metrics": self.metrics.state_dict()}
             check_no_more(tree["loop"], {**loop, "learner": tree["loop"]["learner"]}, "loop")
         if restored == "restarted":

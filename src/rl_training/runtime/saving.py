@@ -11,6 +11,7 @@ from typing import Any
 
 from rl_training.errors import CheckpointError, StorageError
 from rl_training.plain_files import open_plain, reason, replacing
+from rl_training.runtime.archive import copy_files
 from rl_training.runtime.checkpoint import (
     LATEST,
     Checkpoint,
@@ -115,24 +116,29 @@ def _plain(error: Exception) -> str:
     return f"{error.filename or 'disk'}: {reason(error)}" if isinstance(error, OSError) else str(error)
 
 
-def copy_run(checkpoint: Checkpoint, log: Path, target: Path) -> None:
-    """Make a new run folder of a checkpoint and the log it belongs to, whole or not at all."""
+def copy_run(checkpoint: Checkpoint, log: Path, target: Path, tree: Tree | None = None) -> None:
+    """Make a new run folder of a checkpoint and the log it belongs to, whole or not at all.
+
+    A ``tree`` takes the place of what the checkpoint holds.
+    """
     # The name is the same at the next try, which so replaces what a kill has left.
     partial = target.with_name(f".{target.name}.partial")
     with RunFolder(partial) as folder:  # held against a second process that does the same
         try:
             shutil.rmtree(folder.checkpoints)
+            folder.checkpoints.mkdir()
             copy = folder.checkpoints / step_name(checkpoint.step)
-            copy.mkdir(parents=True)
-            for file in checkpoint.path.iterdir():
-                _copy_file(file, copy / file.name)
+            if tree is None:
+                copy_files(checkpoint.path, copy)
+            else:
+                write_checkpoint(folder.checkpoints, checkpoint.step, tree, checkpoint.info)
             if os.path.lexists(log):
                 _copy_file(log, folder.metrics)
             for changed in (copy, folder.checkpoints, folder.path):
                 DISK.sync_folder(changed)
             DISK.rename(partial, target)
             DISK.sync_folder(target.parent)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SaveFailed) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise StorageError(f"{target}: not made: {reason(error)}") from error
 

@@ -209,7 +209,8 @@ class Session:
         run.timer.lap("other")
         for _ in train(run):
             for hook in hooks:
-                hook(self)
+                if hook(self) is False:
+                    self.stop("a callback returned False")
             steps = clock.steps
             if steps >= next_due:
                 if due.log.due(steps):
@@ -350,5 +351,6 @@ class Session:
             "algo": config.algo,
             "env_restore": tree["envs"]["restore"],
             "versions": environment_facts(config.threads, config.device),
+            **({} if config.checkpoint.replay else {"left_out": ["replay"]}),
         }
         return tree, info

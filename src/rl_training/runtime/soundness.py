@@ -67,8 +67,13 @@ def check_no_more(given: Any, own: Any, where: str) -> None:
 
 def check_same(given: Any, own: Any, where: str) -> None:
     """Refuse a description that differs from the live one."""
-    if _comparable(given) != _comparable(own):
+    if not same(given, own):
         raise CheckpointError(f"{where}: not those of the environment that the config names")
+
+
+def same(given: Any, own: Any) -> bool:
+    """Say whether two descriptions are equal."""
+    return bool(_comparable(given) == _comparable(own))
 
 
 def _comparable(value: Any) -> Any:

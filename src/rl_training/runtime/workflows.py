@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rl_training.algorithms.spec import NetworkFactory
 from rl_training.config import EvaluationConfig, ExperimentConfig
 from rl_training.envs import EnvFactory
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.runtime.archive import read_any
 from rl_training.runtime.callbacks import CallbackLike, StopOnThreshold, as_callbacks
 from rl_training.runtime.checkpoint import (
     Checkpoint,
@@ -34,6 +35,7 @@ from rl_training.runtime.resuming import (
     changes,
     checkpoint_config,
     config_of_new_start,
+    elsewhere,
     owner_or_branch,
     resumed_config,
 )
@@ -61,12 +63,13 @@ def start(
     config: ExperimentConfig[Any],
     *,
     run_dir: Path | str | None = None,
+    new_folder: Callable[[ExperimentConfig[Any]], Path] = new_run_path,
     callback: CallbackLike = None,
     env: EnvFactory | None = None,
     network: NetworkFactory | None = None,
     console: bool = True,
 ) -> TrainResult:
-    """Train from scratch in a new run folder."""
+    """Train from scratch in a new run folder; without a ``run_dir``, it is the one that ``new_folder`` makes."""
     if run_dir is not None and _is_used(path := Path(run_dir)):
         if (path / "run.lock").exists():
             RunFolder(path).close()  # a run that is still going is refused as such
@@ -75,7 +78,7 @@ def start(
     with (
         SignalGuard() as guard,
         closing(Run(config, env=env, network=network)) as run,
-        RunFolder(Path(run_dir) if run_dir is not None else new_run_path(config)) as folder,
+        RunFolder(Path(run_dir) if run_dir is not None else new_folder(config)) as folder,
     ):
         if _is_used(folder.path):  # by one that was quicker while this run was put together
             raise _used(folder.path)
@@ -91,17 +94,22 @@ def resume(
     network: NetworkFactory | None = None,
     console: bool = True,
     trust: bool = False,
+    run_dir: Path | None = None,
+    env_settings: Mapping[str, Any] | None = None,
 ) -> TrainResult:
     """Go on with a run from its newest checkpoint, or branch a new run off an older one.
 
-    Without ``trust``, the run may name no code but that of installed packages (see ``runtime.trust``).
+    It goes on in a new folder, too, if that is given as ``run_dir``, or if ``env_settings`` (dotted keys) change its
+    environment. Without ``trust``, the run may name no code but that of installed packages (see ``runtime.trust``).
     """
 
     def check(config: ExperimentConfig[Any]) -> None:
         check_names(config, trust, env=env is None, network=network is None)
 
     path, is_run = locate(path)
-    if not is_run:
+    if run_dir is not None or env_settings:
+        path = elsewhere(path, overrides, check, run_dir=run_dir, env_settings=env_settings or {}, env=env)
+    elif not is_run:
         path = owner_or_branch(path, overrides, check)
     with SignalGuard() as guard, RunFolder(path) as folder:
         if os.path.lexists(folder.config) and not list_checkpoints(folder.checkpoints):
@@ -184,7 +192,7 @@ def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
     """Read a checkpoint, or the newest (or ``best``) one of a run folder, without locking the run."""
     path, is_run = locate(path)
     if not is_run:
-        return read_checkpoint(path)
+        return read_any(path)
     if best:
         hinted = read_hint(path / "checkpoints", "best")
         if hinted is None:
@@ -197,11 +205,16 @@ def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
 
 
 def load_policy(
-    checkpoint: Checkpoint, network: NetworkFactory | None = None, *, trust: bool = False
+    checkpoint: Checkpoint,
+    network: NetworkFactory | None = None,
+    *,
+    trust: bool = False,
+    config: ExperimentConfig[Any] | None = None,
 ) -> tuple[Policy, ExperimentConfig[Any]]:
-    """Build the agent of a checkpoint; no environment is needed for that."""
+    """Build the agent of a checkpoint, no environment is needed for that; ``config`` replaces the one it carries."""
     check_whole(checkpoint)
-    config = checkpoint_config(checkpoint)
+    if config is None:
+        config = checkpoint_config(checkpoint)
     check_names(config, trust, env=False, wrappers=False, network=network is None)
     torch.set_num_threads(config.threads)
     with sound(str(checkpoint.path)):

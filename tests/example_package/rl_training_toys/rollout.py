@@ -34,6 +34,9 @@ class Rollout:
     def feedback(self, batch: list[Transitions], result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 
+    def begin_at(self, env_steps: int) -> None:
+        """Do nothing: a rollout begins anywhere."""
+
     def interrupt(self) -> None:
         """End the episodes that will not go on, as a truncation would."""
         seen: set[int] = set()
