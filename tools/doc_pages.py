@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,10 +34,10 @@ def pages(specs: list[AlgorithmSpec]) -> dict[Path, str]:
     }
     for spec in specs:
         parts[DOCS / "algorithms" / f"{spec.name}.md"] = {
-            "facts": lambda spec=spec: facts(spec),
-            "options": lambda spec=spec: options_of(spec),
-            "configs": lambda spec=spec: configs(spec),
-            "limits": lambda spec=spec: limits(spec),
+            "facts": partial(facts, spec),
+            "options": partial(options_of, spec),
+            "configs": partial(configs, spec),
+            "limits": partial(limits, spec),
         }
     return {path: filled(path, made) for path, made in parts.items()}
 
@@ -68,7 +69,9 @@ def options_of(spec: AlgorithmSpec) -> str:
     """Return the hyper-parameters of an algorithm, one table for each group."""
     text = ""
     for group, options in groupby(algorithm_options(spec.config), lambda option: option.group):
-        text += f"\n### {group.rstrip('.').replace('``', '`')}\n\n{table(options, lambda option: option.name)}"
+        text += (
+            f"\n### {group.rstrip('.').replace('``', '`')}\n\n{table(options, lambda option: option.name)}"
+        )
     return text + "\n"
 
 
@@ -140,7 +143,9 @@ def configs(spec: AlgorithmSpec) -> str:
 
 
 def _suites() -> dict[str, set[str]]:
-    read = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in packaged_suites().items()}
+    read = {
+        name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in packaged_suites().items()
+    }
     return {name: {entry["config"] for entry in suite["entries"]} for name, suite in read.items()}
 
 

@@ -211,7 +211,8 @@ def as_written(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:_}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, float):
-        return as_written(int(value)) if value.is_integer() and abs(value) < _HUGE else f"{value:.6g}"
+        whole = value.is_integer() and abs(value) < _HUGE
+        return as_written(int(value)) if whole else f"{value:.6g}".replace("e-0", "e-")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_written, value))}]"
     if isinstance(value, BaseModel):

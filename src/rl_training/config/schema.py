@@ -104,7 +104,8 @@ class EnvConfig(Model):
     kwargs: Kwargs = {}
     """Passed to ``gymnasium.make`` or to the factory."""
     wrappers: tuple[WrapperConfig, ...] = ()
-    """Wrappers around each environment, applied in the order listed."""
+    """Wrappers around each environment, applied in the order listed. Each is a name or ``{id: NAME, kwargs: {...}}``, where
+    NAME is a class of ``gymnasium.wrappers`` or ``package.module:Class``."""
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=4096)] = 1
     """Copies of the environment that are stepped together."""
     vectorization: Literal["sync", "subprocess", "native"] = "sync"
@@ -138,7 +139,7 @@ class NetworkConfig(Model):
 
 
 class EvaluationEnvConfig(Model):
-    """What is different about the environments of evaluation, such as the real score where training clips rewards.
+    """How the environments of evaluation differ, such as real scores where training clips rewards.
 
     Their spaces have to be those of the training environments.
     """
@@ -150,7 +151,7 @@ class EvaluationEnvConfig(Model):
 
 
 class EvaluationConfig(Model):
-    """Greedy evaluation on its own environments and random streams; it changes no training bit."""
+    """Greedy evaluation, on environments and random numbers of its own; it has no effect on training."""
 
     frequency: CountOrZero = 10_000
     """Env steps between evaluations; 0 turns them off."""
@@ -168,7 +169,7 @@ class EvaluationConfig(Model):
 
 
 class CheckpointConfig(Model):
-    """When all state is saved, and how many saves are kept."""
+    """When checkpoints are saved, and how many are kept."""
 
     frequency: CountOrZero = 10_000
     """Env steps between checkpoints; 0 saves only at the end of the run and on a signal."""
@@ -229,7 +230,7 @@ K = TypeVar("K", bound=AlgorithmConfig)
 
 
 class ExperimentConfig(Model, Generic[K]):
-    """One run, completely: everything that decides what it computes."""
+    """One run: everything that decides what it computes."""
 
     algo: str
     """The algorithm, by its name in ``rl-training list``."""
