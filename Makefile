@@ -6,13 +6,14 @@ PEERS  := .venv-peers
 TESTS_NEED_NO_ANNOTATIONS := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-return-any
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test test-slow check generated bench bench-peers clean
+.PHONY: help train test test-slow check generated docs bench bench-peers clean
 
 help:
 	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
 	@echo "make test    install what tests need and run the suite"
 	@echo "make check   ruff and mypy"
-	@echo "make generated  write what follows from the declarations of the algorithms"
+	@echo "make generated  write what follows from the declarations of algorithms and options"
+	@echo "make docs    build the documentation site into site/; open site/index.html"
 	@echo "make bench   speed, memory and learning against the peers, on this machine; up to an hour"
 
 train: $(VENV)/installed
@@ -33,6 +34,10 @@ check: $(VENV)/installed-dev
 generated: $(VENV)/installed
 	$(BIN)/python tools/generate.py
 
+docs: $(VENV)/installed-docs
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 bench: $(VENV)/installed-bench $(PEERS)/installed
 	$(BIN)/python benchmarks/replay_speed.py
 	$(BIN)/python benchmarks/drqn_speed.py
@@ -43,7 +48,7 @@ bench-peers: $(VENV)/installed-atari $(PEERS)/installed
 	$(BIN)/python benchmarks/peers/run.py --peers $(PEERS)/bin/python
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) site .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +62,10 @@ $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt hatch_build.py $
 $(VENV)/installed-dev: $(VENV)/installed tests/example_package/pyproject.toml
 	$(PIP) --editable ".[dev]"
 	$(PIP) --editable tests/example_package
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) --editable ".[docs]"
 	@touch $@
 
 $(VENV)/installed-atari: $(VENV)/installed

@@ -1,4 +1,5 @@
-"""Writes what follows from the declarations of the algorithms: the README's table and a stub for type checkers.
+"""Writes what follows from the declarations of algorithms, options and commands: the README's table, a stub for type
+checkers, and parts of the documentation.
 
 python tools/generate.py            # write
 python tools/generate.py --check    # exit 1 if something is not up to date
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+
+import doc_pages
 
 from rl_training.algorithms.catalogue import PACKAGED, packaged
 from rl_training.algorithms.spec import EVERY_OBS, OBS_KINDS, AlgorithmSpec
@@ -56,22 +59,25 @@ def generated() -> dict[Path, str]:
     specs = [packaged(name) for name in PACKAGED]
     text = README.read_text(encoding="utf-8")
     marked = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return {README: marked.sub(lambda _: BEGIN + table(specs) + END, text), STUB: stub(specs)}
+    return {
+        README: marked.sub(lambda _: BEGIN + table(specs) + END, text),
+        STUB: stub(specs),
+        **doc_pages.pages(specs),
+    }
 
 
 def main() -> None:
     """Write the files, or only compare them."""
+    made = generated()
     stale = [
-        path
-        for path, text in generated().items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
+        path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)}: not up to date; run `make generated`", file=sys.stderr)
         sys.exit(bool(stale))
     for path in stale:
-        path.write_text(generated()[path], encoding="utf-8")
+        path.write_text(made[path], encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
 

@@ -216,12 +216,21 @@ def list_(as_json: JsonOption = False) -> None:
 def show(
     config: Annotated[str, typer.Argument(help="A YAML file, a packaged name or a run folder.")],
     overrides: Overrides = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what each option means and may be, beside its value.")
+    ] = False,
 ) -> None:
     """Print a config with every default resolved."""
     from rl_training.config.loading import dump_yaml
     from rl_training.experiment.configs import load_config
 
-    print("\n".join(map(printable, dump_yaml(load_config(config, overrides or [])).split("\n"))), end="")
+    resolved = load_config(config, overrides or [])
+    if explain:
+        from rl_training.config.explain import explained
+
+        print("\n".join(map(printable, explained(resolved))))
+        return
+    print("\n".join(map(printable, dump_yaml(resolved).split("\n"))), end="")
 
 
 @app.command()

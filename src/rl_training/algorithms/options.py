@@ -28,7 +28,7 @@ Size = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
 
 
 class OptimizerOptions(AlgorithmConfig):
-    """How weights follow gradients."""
+    """The optimizer, Adam."""
 
     aliases: ClassVar[dict[str, str]] = {
         "lr": "learning_rate",
@@ -37,31 +37,34 @@ class OptimizerOptions(AlgorithmConfig):
     }
 
     learning_rate: PositiveFloat = 2.5e-4
+    """Step size."""
     learning_rate_final: NotNegative | None = None
-    """Value reached linearly at ``schedule_timesteps``; none keeps the learning rate constant."""
+    """Value that the learning rate reaches linearly at ``schedule_timesteps``; ``null`` keeps it constant."""
     adam_eps: PositiveFloat = 1e-8
+    """Added to the denominator of a step, against division by zero."""
     adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """How slowly Adam's means of a network's gradient and of its square follow."""
+    """Decay rates of the running means of the gradient and of its square."""
     max_grad_norm: PositiveFloat | None = None
-    """Length to which longer gradients are cut; none leaves them as they are."""
+    """Norm to which larger gradients are clipped; ``null`` does not clip."""
 
 
 class DiscountOptions(AlgorithmConfig):
-    """How far ahead is looked."""
+    """Discounting."""
 
     aliases: ClassVar[dict[str, str]] = {"discount": "gamma"}
 
     gamma: Fraction = 0.99
+    """Discount factor per environment step."""
 
 
 class RolloutOptions(DiscountOptions):
-    """How much is collected before it is learned from, and forgotten."""
+    """Rollouts."""
 
     aliases: ClassVar[dict[str, str]] = {"num_steps": "n_steps", "rollout_steps": "n_steps"}
     fixed: ClassVar[tuple[str, ...]] = ("n_steps",)
 
     n_steps: Count = 2_048
-    """Steps of each environment in a rollout; the last one is as long as the budget allows."""
+    """Steps of each environment in a rollout; the last rollout of a run may be shorter."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a rollout that is longer than the budget."""
@@ -76,7 +79,7 @@ class RolloutOptions(DiscountOptions):
 
 
 class ReplayOptions(DiscountOptions):
-    """What is kept of the transitions, when it is learned from, and how targets follow."""
+    """Replay, updates and targets."""
 
     aliases: ClassVar[dict[str, str]] = {
         "buffer_capacity": "buffer_size",
@@ -95,17 +98,19 @@ class ReplayOptions(DiscountOptions):
     fixed: ClassVar[tuple[str, ...]] = ("n_step_return", "buffer_size")
 
     buffer_size: Count = 100_000
-    """Transitions kept. With images it counts observations: each is kept once, and an episode of k steps has k + 1."""
+    """Transitions that the replay holds. With images it counts observations: an episode of k steps has k + 1."""
     learning_starts: CountOrZero = 1_000
     """Env steps of uniformly random actions before the first update."""
     batch_size: Count = 64
+    """Samples of each update."""
     n_step_return: Steps = 1
+    """Rewards that a target adds up before it uses an estimate (n-step returns)."""
     train_freq: Count = 4
     """Env steps between rounds of updates."""
     gradient_steps: Count = 1
     """Updates per round."""
     tau: Share = 1.0
-    """Share of the online network taken over at each target update; 1 copies it."""
+    """Share of the online network that the target network takes over at each target update; 1 copies it."""
 
     def pace(self) -> str:
         """Say how many updates there are for each env step, whatever the number of environments."""
@@ -146,7 +151,7 @@ class ReplayOptions(DiscountOptions):
 
 
 class PriorityOptions(AlgorithmConfig):
-    """Replay by priority (Schaul et al. 2016)."""
+    """Prioritized replay (Schaul et al. 2016)."""
 
     aliases: ClassVar[dict[str, str]] = {
         "prioritized_replay": "prioritized",
@@ -159,15 +164,15 @@ class PriorityOptions(AlgorithmConfig):
     fixed: ClassVar[tuple[str, ...]] = ("prioritized", "alpha")
 
     prioritized: bool = False
-    """Replay transitions in proportion to a power of their last error."""
+    """Sample in proportion to a power of the last error instead of uniformly."""
     alpha: Fraction = 0.6
-    """That power; 0 is uniform replay."""
+    """The power to which errors are raised; 0 is uniform replay."""
     beta: Fraction = 0.4
-    """How far importance weights make up for it at the start."""
+    """Exponent of the importance weights at the start; 1 corrects the bias completely."""
     beta_final: Fraction = 1.0
-    """The same at ``schedule_timesteps``, reached linearly."""
+    """Its value at ``schedule_timesteps``, reached linearly."""
     priority_eps: PositiveFloat = 1e-6
-    """Added to every error, so that no transition is lost for good."""
+    """Added to every error, so that every transition can be sampled."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse options of priorities where there are none."""
@@ -178,7 +183,7 @@ class PriorityOptions(AlgorithmConfig):
 
 
 class EpsilonOptions(AlgorithmConfig):
-    """Exploration by random actions."""
+    """Epsilon-greedy exploration."""
 
     aliases: ClassVar[dict[str, str]] = {
         "start_e": "exploration_initial_eps",
@@ -190,11 +195,13 @@ class EpsilonOptions(AlgorithmConfig):
     exploration_fraction: Fraction = 0.2
     """Share of ``schedule_timesteps`` over which epsilon falls linearly."""
     exploration_initial_eps: Fraction = 1.0
+    """Epsilon, the share of random actions, at the first step."""
     exploration_final_eps: Fraction = 0.05
+    """Epsilon after that."""
 
 
 class MemoryOptions(AlgorithmConfig):
-    """What remembers, and what it sees besides the observations."""
+    """The memory."""
 
     aliases: ClassVar[dict[str, str]] = {
         "lstm_hidden_size": "core_size",
@@ -205,13 +212,15 @@ class MemoryOptions(AlgorithmConfig):
     fixed: ClassVar[tuple[str, ...]] = ("core", "core_size", "core_layers", "prev_action", "prev_reward")
 
     core: Literal["lstm", "gru"] = "lstm"
-    """What remembers."""
+    """Kind of recurrent layer."""
     core_size: Size = 64
+    """Units of each recurrent layer."""
     core_layers: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=16)] = 1
+    """Recurrent layers."""
     prev_action: bool = False
-    """Let the core see the last action, too."""
+    """Feed the last action to the recurrent layers as well."""
     prev_reward: bool = False
-    """Let the core see the last reward, too."""
+    """Feed the last reward to the recurrent layers as well."""
 
     def memory(self) -> dict[str, Any]:
         """Return what a memory is made of, shapes and dtypes, as ``RecurrentBody.initial_state`` gives it."""

@@ -104,93 +104,107 @@ class EnvConfig(Model):
     kwargs: Kwargs = {}
     """Passed to ``gymnasium.make`` or to the factory."""
     wrappers: tuple[WrapperConfig, ...] = ()
+    """Wrappers around each environment, applied in the order listed. Each is a name or ``{id: NAME, kwargs: {...}}``, where
+    NAME is a class of ``gymnasium.wrappers`` or ``package.module:Class``."""
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=4096)] = 1
+    """Copies of the environment that are stepped together."""
     vectorization: Literal["sync", "subprocess", "native"] = "sync"
-    """``native`` uses the vector environment that the id itself registers."""
+    """How the copies run: one after the other in this process, each in a process of its own, or by the vector
+    environment that the id itself registers (``native``)."""
     step_timeout: PositiveFloat = 60.0
     """Seconds after which a subprocess environment counts as hung."""
     reset_timeout: PositiveFloat = 300.0
+    """The same for a reset."""
 
 
 class NetworkConfig(Model):
     """The network between observation and head."""
 
     hidden_sizes: Annotated[tuple[Count, ...], Field(max_length=32)] = (256, 256)
+    """Units of each hidden layer."""
     critic_hidden_sizes: Annotated[tuple[Count, ...], Field(max_length=32)] | None = None
-    """Of the critics, if they are of another size; only for actor-critics with replay."""
+    """The same for the critics, if they differ; only for the actor-critics with replay."""
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] = "relu"
+    """Activation function of the hidden layers."""
     normalize_obs: bool = False
-    """Standardise observations by running statistics that live in, and are saved with, the model."""
+    """Standardise observations by running statistics, which are saved with the model."""
     cnn: Literal["auto", "nature", "small", "impala"] = "auto"
-    """Convolutions for images, in front of ``hidden_sizes``; ``auto``: the Nature CNN from 36 x 36 pixels on, else a
-    small one."""
+    """Convolutional network for images, in front of ``hidden_sizes``. ``auto`` takes the Nature CNN from 36 x 36 pixels
+    on, and a small one below."""
     layer_norm: bool = False
-    """Normalise the sums of each layer of ``hidden_sizes`` before they are activated (Ba et al. 2016)."""
+    """Apply layer normalisation before the activation of each hidden layer (Ba et al. 2016)."""
     factory: str | None = None
-    """A custom network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``; of ``Dict`` and
-    ``Tuple`` observations with an ``ObsSpec`` instead of a shape."""
+    """A custom network: ``package.module:callable``, called with ``obs_shape`` and ``num_outputs``. For ``Dict`` and
+    ``Tuple`` observations, it is called with an ``ObsSpec`` instead of a shape."""
 
 
 class EvaluationEnvConfig(Model):
-    """What is different about the environments of evaluation, such as the real score where training clips rewards.
+    """How the environments of evaluation differ, such as real scores where training clips rewards.
 
     Their spaces have to be those of the training environments.
     """
 
     kwargs: Kwargs = {}
-    """Laid over ``env.kwargs``: a key given here wins, all others stay as they are."""
+    """Merged over ``env.kwargs``: a key given here wins, all others stay as they are."""
     wrappers: tuple[WrapperConfig, ...] | None = None
-    """Instead of ``env.wrappers``, if there are any here; an empty list means none."""
+    """Replaces ``env.wrappers`` if given; an empty list means no wrappers."""
 
 
 class EvaluationConfig(Model):
-    """Greedy evaluation on its own environments and random streams; it changes no training bit."""
+    """Greedy evaluation, on environments and random numbers of its own; it has no effect on training."""
 
     frequency: CountOrZero = 10_000
     """Env steps between evaluations; 0 turns them off."""
     episodes: Count = 10
+    """Episodes of each evaluation during training."""
     final_episodes: CountOrZero = 100
-    """Episodes of the evaluation that ends a run; 0 skips it."""
+    """Episodes of the evaluation at the end of a run; 0 skips it."""
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=256)] = 10
+    """Environments that evaluation steps together."""
     seed: CountOrZero = 0
-    """Root of the evaluation episodes' seeds: the same episodes for every run."""
+    """Seed of the evaluation episodes, which are therefore the same for every run."""
     env: EvaluationEnvConfig = EvaluationEnvConfig()
     stop_at: Float | None = None
     """End training when the mean evaluation return reaches this value."""
 
 
 class CheckpointConfig(Model):
-    """When all state is saved, and how many saves are kept."""
+    """When checkpoints are saved, and how many are kept."""
 
     frequency: CountOrZero = 10_000
     """Env steps between checkpoints; 0 saves only at the end of the run and on a signal."""
     keep: Count = 2
-    """How many of the newest are kept; the best one is kept besides."""
+    """How many of the newest checkpoints are kept; the best one is kept as well."""
     replay: bool = True
-    """Save the replay, or the rollout under way, too. Without it checkpoints are small; a resumed run begins new
-    episodes and an empty replay, and learns again once that has ``learning_starts`` steps."""
+    """Also save the replay, or the unfinished rollout. Without it checkpoints are small; a resumed run begins new
+    episodes with an empty replay, and learns again after ``learning_starts`` steps."""
 
 
 class LoggingConfig(Model):
     """Where metrics go besides ``metrics.jsonl``, which is always written."""
 
     frequency: Count = 1_000
-    """Env steps between rows."""
+    """Env steps between rows of metrics."""
     window: Count = 100
-    """Episodes over which ``rollout/`` means are taken."""
+    """Number of latest episodes over which the ``rollout/`` metrics are averaged."""
     console: bool = True
+    """Print a progress bar, or lines where the output is no terminal."""
     csv: bool = True
+    """Write ``metrics.csv``."""
     tensorboard: bool = True
+    """Write event files for TensorBoard."""
 
 
 class AlgorithmConfig(Model):
     """Root of the typed hyper-parameters of an algorithm (``algo_kwargs``)."""
 
     aliases: ClassVar[dict[str, str]] = {}
-    """Names other packages use, mapped to ours, for the hint on an unknown key; a subclass adds its own."""
+    """Names that other packages use, mapped to ours, for the hint on an unknown key; a subclass adds its own."""
     fixed: ClassVar[tuple[str, ...]] = ()
     """Options that decide what the saved state means, so that a resumed run cannot change them; a subclass adds its
     own."""
+    absent: ClassVar[tuple[str, ...]] = ()
+    """Options of a group that mean nothing to this algorithm, so that only their defaults are accepted."""
     separate_critic: ClassVar[bool] = False
     """Whether ``network.critic_hidden_sizes`` has a meaning."""
     network_defaults: ClassVar[dict[str, Any]] = {}
@@ -219,18 +233,21 @@ K = TypeVar("K", bound=AlgorithmConfig)
 
 
 class ExperimentConfig(Model, Generic[K]):
-    """One run, completely: everything that decides what it computes."""
+    """One run: everything that decides what it computes."""
 
     algo: str
+    """The algorithm, by its name in ``rl-training list``."""
     env: EnvConfig
     seed: Annotated[int, BeforeValidator(parse_number), Field(ge=0, lt=2**63)] = 0
+    """Seed of everything random in the run."""
     total_timesteps: Count
-    """Environment steps, all environments together."""
+    """Length of the run in environment steps, all environments together."""
     schedule_timesteps: Count | None = None
-    """Environment steps over which schedules run, such as those of epsilon and learning rates; then they keep their
-    final values. None: ``total_timesteps``. A run that is resumed with another budget keeps its schedules and records
-    their length here; a number given then stretches them."""
+    """Environment steps over which schedules run, such as those of epsilon and learning rates; after that they keep
+    their final values. ``null``: ``total_timesteps``. A run that is resumed with a larger budget keeps its schedules
+    and records their length here; a number given then stretches them."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = "cpu"
+    """Where torch computes; ``auto`` takes a GPU if there is one."""
     threads: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1024)] = 1
     """CPU threads of torch and of compiled code; small networks are fastest with one."""
     algo_kwargs: K

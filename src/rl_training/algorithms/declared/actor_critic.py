@@ -28,7 +28,7 @@ SMALLEST: dict[str, Any] = {
 
 
 class DelayedOptions(ReplayOptions, OptimizerOptions):
-    """Hyper-parameters of every actor-critic with replay."""
+    """Order of the updates."""
 
     aliases: ClassVar[dict[str, str]] = {
         "policy_freq": "policy_delay",
@@ -38,7 +38,7 @@ class DelayedOptions(ReplayOptions, OptimizerOptions):
     separate_critic: ClassVar[bool] = True
 
     policy_delay: Count = 1
-    """Updates of the critics for each of the actor."""
+    """Updates of the critics for each update of the actor."""
 
     def actor_rate(self) -> float | None:
         """Return the learning rate of the actor, if it is another one."""
@@ -57,7 +57,7 @@ class DelayedOptions(ReplayOptions, OptimizerOptions):
 
 
 class ActorCriticConfig(PriorityOptions, DelayedOptions):
-    """Hyper-parameters that the actor-critics of any observations share."""
+    """Actor and critics."""
 
     aliases: ClassVar[dict[str, str]] = {
         "actor_lr": "actor_learning_rate",
@@ -73,18 +73,19 @@ class ActorCriticConfig(PriorityOptions, DelayedOptions):
 
     learning_rate: PositiveFloat = 3e-4
     actor_learning_rate: PositiveFloat | None = None
-    """Of the actor and the temperature; none: the same. Its ratio to ``learning_rate`` stays where that falls."""
+    """Learning rate of the actor and the temperature; ``null`` takes ``learning_rate``. It follows the schedule of
+    ``learning_rate`` in proportion."""
     buffer_size: Count = 1_000_000
     batch_size: Count = 256
     train_freq: Count = 1
     tau: Share = 0.005
-    """Share of the online networks that their slow copies take over at each of their updates."""
+    """Share of the online networks that the target networks take over at each target update."""
     n_critics: Critics = 2
-    """Critics, the smallest of whose values makes the targets."""
+    """Number of critics; targets use the smallest of their values."""
     critic_layer_norm: bool = False
-    """Normalise the critics' hidden layers; ``network.layer_norm`` normalises the actor's, too."""
+    """Layer normalisation in the critics; ``network.layer_norm`` applies to the actor as well."""
     critic_dropout: Dropout = 0.0
-    """Share of the critics' hidden units that is dropped in training."""
+    """Dropout rate of the critics' hidden layers in training."""
 
     def actor_rate(self) -> float | None:
         """Return the learning rate of the actor, if it is another one."""
@@ -103,7 +104,7 @@ class ActorCriticConfig(PriorityOptions, DelayedOptions):
 
 
 class ActionNoiseOptions(AlgorithmConfig):
-    """Exploration by noise on the actions, in units of actions from -1 to 1."""
+    """Exploration noise on actions scaled to [-1, 1]."""
 
     aliases: ClassVar[dict[str, str]] = {
         "exploration_noise": "action_noise_std",
@@ -112,13 +113,13 @@ class ActionNoiseOptions(AlgorithmConfig):
     fixed: ClassVar[tuple[str, ...]] = ("action_noise",)
 
     action_noise: Literal["normal", "ou", "none"] = "normal"
-    """``ou``: Ornstein-Uhlenbeck noise, which begins anew with each episode."""
+    """Kind of noise; ``ou`` is Ornstein-Uhlenbeck noise, which restarts with each episode."""
     action_noise_std: NoiseSize = 0.1
-    """Standard deviation; of ``ou``, that of its moves over a unit of time."""
+    """Standard deviation; for ``ou``, of its change per unit of time."""
     ou_theta: PositiveFloat = 0.15
-    """How strongly Ornstein-Uhlenbeck noise is drawn back to zero."""
+    """How strongly Ornstein-Uhlenbeck noise is pulled back to zero."""
     ou_dt: PositiveFloat = 0.01
-    """Time that passes in one of its steps."""
+    """Time step of Ornstein-Uhlenbeck noise."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse options of one kind of noise with another."""

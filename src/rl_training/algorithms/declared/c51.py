@@ -24,10 +24,11 @@ class C51Config(MemorylessConfig):
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
     num_atoms: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=10_001)] = 51
-    """Points of the support."""
+    """Atoms: the evenly spaced returns to which the distribution gives probabilities."""
     v_min: Float = -10.0
+    """Smallest atom. All discounted returns should lie between ``v_min`` and ``v_max``."""
     v_max: Float = 10.0
-    """Ends of the support, which has to hold all returns that can be expected."""
+    """Largest atom."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a support that is none, also in the single precision in which it is used."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CrossQConfig(EntropyConfig):
-    """Hyper-parameters of CrossQ. There are no slow copies, so ``tau`` has no meaning here."""
+    """Hyper-parameters of CrossQ, which has no target networks."""
 
     fixed: ClassVar[tuple[str, ...]] = ("batch_norm_momentum", "renorm_warm_up")
     absent: ClassVar[tuple[str, ...]] = ("tau", "critic_layer_norm", "critic_dropout")
@@ -25,9 +25,9 @@ class CrossQConfig(EntropyConfig):
     adam_betas: tuple[Decay, Decay] = (0.5, 0.999)
     policy_delay: Count = 3
     batch_norm_momentum: Share = 0.01
-    """Share of a batch's statistics that the running ones take over."""
+    """Share of a batch's statistics that the running statistics take over."""
     renorm_warm_up: CountOrZero = 100_000
-    """Batches after which a layer also corrects towards its running statistics (batch renormalisation)."""
+    """Batches before batch normalisation turns into batch renormalisation."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse what belongs to other critics, and batches that have no statistics."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DeterministicConfig(shared.ActionNoiseOptions, shared.ActorCriticConfig):
-    """Hyper-parameters that DDPG and TD3 share."""
+    """Hyper-parameters of DDPG and TD3."""
 
 
 class DDPGConfig(DeterministicConfig):

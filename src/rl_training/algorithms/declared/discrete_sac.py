@@ -30,12 +30,12 @@ class DiscreteSACConfig(TemperatureOptions, ActorCriticConfig):
 
     batch_size: Count = 64
     target_entropy_ratio: Ratio = 0.7
-    """Entropy that a learned temperature keeps, as a share of the most there is, the logarithm of the number of allowed
-    actions. Near 1 it cannot be kept by a policy that gets better, and the temperature grows without end."""
+    """Entropy that a learned temperature aims at, as a share of the largest possible one, the logarithm of the number
+    of allowed actions. Near 1 an improving policy cannot reach it, and the temperature grows without bound."""
     critic_entropy: bool = True
-    """Let values count future entropy, too; the actor is paid for its own in any case."""
+    """Include future entropy in the values; the actor's loss includes its entropy in any case."""
     target: Literal["min", "mean"] = "min"
-    """What of the critics' values makes targets, and is followed by the actor."""
+    """How the values of the critics are combined, for targets and for the actor."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a target of a temperature that is fixed."""

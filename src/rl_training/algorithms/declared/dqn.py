@@ -16,6 +16,7 @@ class DQNConfig(MemorylessConfig):
     """Hyper-parameters of DQN."""
 
     loss: Literal["huber", "mse"] = "huber"
+    """Huber loss, which is linear for errors above 1, or squared error."""
 
 
 def build_learner(context: BuildContext) -> DQN:

@@ -40,19 +40,21 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
     fixed: ClassVar[tuple[str, ...]] = ("sequence_length", "sequence_period", "burn_in", "value_rescaling")
 
     batch_size: Count = 32
+    """Sequences of each update."""
     buffer_size: Count = 100_000
-    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
+    """Observations that the replay holds, of stacked frames only the newest; an episode of k steps has k + 1."""
     loss: Literal["huber", "mse"] = "huber"
+    """Huber loss, which is linear for errors above 1, or squared error."""
     sequence_length: SequenceLength = 20
-    """Steps of a sequence, burn-in included."""
+    """Steps of a sequence, including the burn-in."""
     burn_in: CountOrZero = 0
-    """First steps of a sequence that only bring the memory up to date, unless it begins an episode."""
+    """First steps of a sequence that only refresh the memory; sequences that begin an episode need none."""
     sequence_period: Count | None = None
-    """Steps from one sequence to the next; by default, as many as are learned from, so that none is left out."""
+    """Steps from the start of one sequence to the start of the next; ``null`` takes as many as are learned from."""
     priority_eta: Fraction = 0.9
-    """Share of the largest error in the priority of a sequence; the mean one has the rest."""
+    """Weight of the largest error in the priority of a sequence; the mean error has the rest."""
     value_rescaling: bool = False
-    """Learn values squashed by a fixed function, for rewards of very different sizes."""
+    """Learn rescaled values, h(Q), for rewards of very different sizes."""
 
     @property
     def period(self) -> int:

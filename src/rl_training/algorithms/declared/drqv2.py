@@ -31,31 +31,32 @@ class DrQv2Config(DelayedOptions):
 
     learning_rate: PositiveFloat = 1e-4
     buffer_size: Count = 1_000_000
-    """Observations kept, of stacked frames only the newest; an episode of k steps has k + 1."""
+    """Observations that the replay holds, of stacked frames only the newest; an episode of k steps has k + 1."""
     learning_starts: CountOrZero = 2_000
     batch_size: Count = 256
     n_step_return: Steps = 3
     train_freq: Count = 2
     tau: Share = 0.01
-    """Share of the online critic taken over by its target at each update."""
+    """Share of the critic that its target takes over at each update."""
     policy_delay: Count = 1
-    """Updates of the critic for each of the actor and the target."""
+    """Updates of the critic for each update of the actor and the target."""
     std_initial: PositiveFloat = 1.0
     """Standard deviation of the noise on actions in [-1, 1] at the first step."""
     std_final: PositiveFloat = 0.1
+    """Standard deviation of the noise after ``std_duration``."""
     std_duration: Count = 100_000
     """Env steps over which the noise falls linearly."""
     std_clip: PositiveFloat = 0.3
-    """Largest noise on the actions that are learned from; that of exploration is not cut."""
+    """Largest noise on the actions of the losses; exploration noise is not clipped."""
     reward_scale: PositiveFloat = 1.0
-    """Factor on the rewards that are learned from; those that are reported stay as they are. Values far from 1 are slow
-    to learn, so rewards of -16 or of 100 a step want a small one."""
+    """Factor on the rewards that are learned from; reported returns are not scaled. Large values are slow to learn, so
+    use a small factor for rewards such as -16 or 100 a step."""
     shift_pad: Annotated[int, BeforeValidator(parse_number), Field(ge=0, le=64)] = 4
-    """Pixels by which images are shifted at most, in each direction; 0 turns augmentation off."""
+    """Largest random shift of an image in pixels, in each direction; 0 turns augmentation off."""
     feature_dim: Size = 50
-    """Size of what actor and critic make of the encoder's features."""
+    """Size of the layer between the encoder and the actor, and between the encoder and the critic."""
     encoder_dim: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=1_000_000)] = 1_024
-    """Features that an own encoder (``network.factory``) is asked for; the built-in one has as many as it has."""
+    """Features of a custom encoder (``network.factory``); the packaged one has a fixed number."""
 
 
 def build_learner(context: BuildContext) -> DrQv2:

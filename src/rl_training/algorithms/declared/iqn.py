@@ -19,13 +19,13 @@ class IQNConfig(QuantileConfig):
     fixed: ClassVar[tuple[str, ...]] = ("num_cosines",)
 
     num_quantiles: Quantiles = 64
-    """Fractions drawn for the values that are learned."""
+    """Fractions drawn for the estimates of each sample."""
     num_target_quantiles: Quantiles = 64
-    """Fractions drawn for their targets."""
+    """Fractions drawn for the targets of each sample."""
     num_policy_quantiles: Quantiles = 32
-    """Fractions by whose mean actions are chosen."""
+    """Evenly spaced fractions over which values are averaged to choose an action."""
     num_cosines: Quantiles = 64
-    """Size of the embedding of a fraction."""
+    """Cosines in the embedding of a fraction."""
 
 
 def build_learner(context: BuildContext) -> IQN:

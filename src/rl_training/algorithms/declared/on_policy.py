@@ -18,7 +18,7 @@ ACTION_KINDS = frozenset({"discrete", "continuous", "unbounded", "multi_discrete
 
 
 class OnPolicyConfig(RolloutOptions, OptimizerOptions):
-    """Hyper-parameters that all on-policy algorithms share."""
+    """Policy and advantages."""
 
     aliases: ClassVar[dict[str, str]] = {
         "lambda": "gae_lambda",
@@ -31,18 +31,19 @@ class OnPolicyConfig(RolloutOptions, OptimizerOptions):
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [64, 64], "activation": "tanh"}
 
     gae_lambda: Fraction = 0.95
-    """0 trusts the values, 1 the rewards (Schulman et al. 2016)."""
+    """Lambda of generalised advantage estimation: 0 relies on the values, 1 on the rewards (Schulman et al. 2016)."""
     normalize_advantage: bool = True
-    """Standardise advantages within each minibatch; one of a single sample is left as it is."""
+    """Standardise advantages within each minibatch."""
     normalize_reward: bool = False
-    """Divide rewards by the running standard deviation of discounted returns; what is reported stays as it is."""
+    """Divide rewards by the running standard deviation of discounted returns; reported returns are not scaled."""
     action_distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
-    """Of continuous actions: a Gaussian, cut off at the environment's bounds (``auto``), or one squashed into them."""
+    """Distribution of continuous actions: a Gaussian clipped to the bounds (``auto``), or one squashed into them."""
     log_std_init: Float = 0.0
-    """Logarithm of the first standard deviation, where a bounded action goes from -1 to 1."""
+    """Initial logarithm of the standard deviation, for actions scaled to [-1, 1]."""
     shared_trunk: bool = False
     """Let actor and critic share their hidden layers."""
     orthogonal_init: bool = True
+    """Initialise weights orthogonally."""
 
 
 def build_head(context: BuildContext) -> ActionHead:

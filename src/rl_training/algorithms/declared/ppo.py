@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClippedConfig(OnPolicyConfig):
-    """Hyper-parameters of the clipped surrogate, with a memory or without."""
+    """Clipped surrogate."""
 
     aliases: ClassVar[dict[str, str]] = {
         "update_epochs": "n_epochs",
@@ -36,27 +36,27 @@ class ClippedConfig(OnPolicyConfig):
     adam_eps: PositiveFloat = 1e-5
     max_grad_norm: PositiveFloat | None = 0.5
     batch_size: Count | None = 64
-    """Samples of a minibatch; none: a whole rollout. What is left over makes a smaller one; a single sample joins the
-    one before it."""
+    """Samples of a minibatch; ``null`` takes the whole rollout. The last minibatch may be smaller."""
     n_epochs: Count = 10
     """Passes over a rollout."""
     clip_range: PositiveFloat = 0.2
-    """How far a probability may move, as a ratio, before moving on gains nothing."""
+    """Clipping range of the probability ratio."""
     clip_range_final: NotNegative | None = None
-    """Value reached linearly at ``schedule_timesteps``; none keeps it constant."""
+    """Value that it reaches linearly at ``schedule_timesteps``; ``null`` keeps it constant."""
     ent_coef: NotNegative = 0.0
-    """Weight of the entropy. With a Gaussian that is cut off, entropy beyond the bounds is free, so leave it at 0."""
+    """Weight of the entropy bonus. Leave it at 0 for a clipped Gaussian, where entropy beyond the bounds is free."""
     vf_coef: NotNegative = 0.5
-    """Weight of the value's mean squared error."""
+    """Weight of the value loss, a mean squared error."""
     value_clipping: Literal["none", "prediction", "maximum"] = "none"
-    """``prediction``: clip the value's move to ``clip_range_vf``, then take its error, as Stable-Baselines3 does;
-    ``maximum``: the larger of that error and the unclipped one, as OpenAI's baselines do."""
+    """``prediction`` clips the change of the value to ``clip_range_vf`` and takes the error of the result, as
+    Stable-Baselines3 does; ``maximum`` takes the larger of that error and the unclipped one, as OpenAI Baselines
+    does."""
     clip_range_vf: PositiveFloat | None = None
-    """How far a value may move; goes with ``value_clipping``."""
+    """Clipping range of the value; needs ``value_clipping``."""
     target_kl: PositiveFloat | None = None
-    """Stop the epochs of an update before a step at which the policy has moved further than 1.5 times this."""
+    """End an update early once the approximate KL divergence exceeds 1.5 times this; ``null`` never does."""
     recompute_advantages: bool = False
-    """Compute values and advantages anew for every epoch."""
+    """Recompute values and advantages before every epoch."""
 
     @property
     def kl_limit(self) -> float | None:

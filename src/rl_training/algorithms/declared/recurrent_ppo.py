@@ -27,11 +27,12 @@ class RecurrentPPOConfig(MemoryOptions, ClippedConfig):
 
     n_steps: Count = 128
     batch_size: Count | None = 128
-    """Steps of a minibatch, made of whole sequences: it ends with the one that reaches this many; none: all."""
+    """Steps of a minibatch. It is made of whole sequences and ends with the one that reaches this many; ``null`` takes
+    all."""
     sequence_length: Count | None = None
-    """Steps after which a sequence is cut, to go on from the memory stored there; none: only where episodes begin."""
+    """Longest sequence; the next one starts from the memory stored there. ``null`` cuts only where episodes begin."""
     head_sizes: Annotated[tuple[Size, ...], Field(max_length=8)] = ()
-    """Hidden layers between the core and each head."""
+    """Units of the hidden layers between the recurrent layers and each head."""
 
 
 def build_learner(context: BuildContext) -> RecurrentPPO:

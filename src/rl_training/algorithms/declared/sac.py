@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class TemperatureOptions(AlgorithmConfig):
-    """How much entropy is worth."""
+    """Entropy."""
 
     aliases: ClassVar[dict[str, str]] = {"alpha_init": "ent_coef_init", "entropy_coef": "ent_coef"}
     fixed: ClassVar[tuple[str, ...]] = ("ent_coef", "ent_coef_init")
 
     ent_coef: AutoOrNumber = "auto"
-    """The temperature, which is the weight of the entropy; ``auto`` learns it."""
+    """Temperature, the weight of the entropy; ``auto`` learns it."""
     ent_coef_init: PositiveFloat = 1.0
-    """Where a learned temperature begins."""
+    """Initial value of a learned temperature."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse the beginning of a temperature that is fixed."""
@@ -50,10 +50,10 @@ class TemperatureOptions(AlgorithmConfig):
 
 
 class EntropyConfig(TemperatureOptions, ActorCriticConfig):
-    """Hyper-parameters that SAC, TQC and CrossQ share."""
+    """Entropy of continuous actions."""
 
     target_entropy: AutoOrNumber = "auto"
-    """Entropy that a learned temperature keeps, of actions in [-1, 1]; ``auto``: minus the number of dimensions."""
+    """Entropy that a learned temperature aims at, for actions in [-1, 1]; ``auto``: minus the number of dimensions."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse a target of a temperature that is fixed."""
@@ -69,14 +69,14 @@ class SACConfig(EntropyConfig):
     fixed: ClassVar[tuple[str, ...]] = ("use_sde",)
 
     target_critics: Critics | None = None
-    """How many critics, drawn anew at each update, make a target (REDQ has 2 of 10); the actor then
-    follows the mean of all. None: all make the target, and the actor follows the smallest."""
+    """Critics drawn at random for the target of each update (REDQ draws 2 of 10); the actor then follows the mean of
+    all. ``null`` uses all for the target, and the actor follows the smallest."""
     use_sde: bool = False
-    """Explore by noise that depends on the state and lasts (gSDE, Raffin et al. 2022)."""
+    """Generalised state-dependent exploration (gSDE, Raffin et al. 2022)."""
     sde_sample_freq: Count | None = None
-    """Steps of an environment after which that noise is drawn anew; none: at the beginning of each episode."""
+    """Steps of an environment between draws of the gSDE noise; ``null`` draws it at the start of each episode."""
     sde_log_std_init: Float = -3.0
-    """Logarithm of its first size."""
+    """Initial logarithm of the size of the gSDE noise."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse what has no effect, and ensembles of fewer critics than a target is made of."""

@@ -28,11 +28,11 @@ class TD3Config(DeterministicConfig):
     }
 
     policy_delay: Count = 2
-    """Updates of the critics for each of the actor and of the slow copies."""
+    """Updates of the critics for each update of the actor and of the target networks."""
     target_policy_noise: NoiseSize = 0.2
-    """Standard deviation of the noise on the target's actions, which are in [-1, 1]."""
+    """Standard deviation of the noise on the target policy's actions, which are in [-1, 1]."""
     target_noise_clip: NoiseSize = 0.5
-    """Largest noise on them, in each dimension."""
+    """Range to which this noise is clipped."""
 
 
 def build_learner(context: BuildContext) -> TD3:

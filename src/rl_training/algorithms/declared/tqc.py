@@ -25,11 +25,11 @@ class TQCConfig(SACConfig):
     fixed: ClassVar[tuple[str, ...]] = ("num_quantiles",)
 
     num_quantiles: Quantiles = 25
-    """Quantiles that each critic learns."""
+    """Quantiles of each critic."""
     drop_quantiles: CountOrZero = 2
-    """Largest quantiles that a target leaves out, for each critic."""
+    """Number of largest quantiles per critic that targets leave out."""
     target_critics: Literal[None] = None
-    """Not for TQC: its targets pool the quantiles of all critics."""
+    """Not for TQC, whose targets pool the quantiles of all critics."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse to leave everything out."""

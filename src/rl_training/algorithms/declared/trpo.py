@@ -33,22 +33,23 @@ class TRPOConfig(OnPolicyConfig):
 
     learning_rate: PositiveFloat = 1e-3
     shared_trunk: Literal[False] = False
-    """Actor and critic share nothing here: what the critic learns must not move the policy."""
+    """Actor and critic share no layers, since the critic's updates must not move the policy."""
     batch_size: Count | None = 128
-    """Samples of a minibatch of the critic; the policy's step is on the whole rollout."""
+    """Samples of a minibatch of the critic; the policy step uses the whole rollout."""
     n_critic_updates: Count = 10
     """Passes of the critic over a rollout."""
     target_kl: PositiveFloat = 0.01
-    """How far the policy may move in one step."""
+    """Largest KL divergence between the policies before and after a step."""
     target_kl_final: PositiveFloat | None = None
-    """Value reached linearly at ``schedule_timesteps``; none keeps it constant."""
+    """Value that it reaches linearly at ``schedule_timesteps``; ``null`` keeps it constant."""
     cg_max_steps: Count = 15
-    """Iterations of the conjugate gradient method."""
+    """Iterations of the conjugate gradient method, at most."""
     cg_damping: NotNegative = 0.1
     """Added to the diagonal of the Fisher matrix."""
     line_search_shrinking: Annotated[float, BeforeValidator(parse_number), Field(gt=0.0, lt=1.0)] = 0.8
-    """Factor by which a step is shortened that goes too far or gains nothing."""
+    """Factor by which a step is shortened while it goes too far or gains nothing."""
     line_search_steps: Count = 10
+    """Step lengths that are tried before the step is given up."""
 
 
 def build_learner(context: BuildContext) -> TRPO:

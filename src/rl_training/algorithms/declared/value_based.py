@@ -30,7 +30,7 @@ SMALLEST: dict[str, Any] = {
 
 
 class QLearningConfig(EpsilonOptions, PriorityOptions, ReplayOptions, OptimizerOptions):
-    """Hyper-parameters that all value-based algorithms share."""
+    """Q-learning."""
 
     aliases: ClassVar[dict[str, str]] = {
         "target_network_frequency": "target_update_interval",
@@ -43,33 +43,34 @@ class QLearningConfig(EpsilonOptions, PriorityOptions, ReplayOptions, OptimizerO
     target_update_interval: Count = 500
     """Env steps between updates of the target network."""
     double: bool = True
-    """Choose the next action by the online network, value it by the target network."""
+    """Double Q-learning: the online network chooses the next action, the target network evaluates it."""
     dueling: bool = False
-    """Split the head into state value and advantages."""
+    """Dueling head: state value and advantages."""
 
 
 class MemorylessConfig(QLearningConfig):
-    """Hyper-parameters that the value-based algorithms without a memory share."""
+    """Noisy layers (Fortunato et al. 2018)."""
 
     aliases: ClassVar[dict[str, str]] = {"sigma_init": "noisy_sigma"}
     fixed: ClassVar[tuple[str, ...]] = ("noisy",)
 
     noisy: bool = False
-    """Explore by learned noise on the weights instead of epsilon."""
+    """Explore by learned noise on the weights instead of by epsilon."""
     noisy_sigma: PositiveFloat = 0.5
-    """Initial size of the noise, before it is divided by the root of a layer's inputs."""
+    """Initial size of the noise; it is divided by the square root of a layer's number of inputs."""
 
 
 class QuantileConfig(MemorylessConfig):
-    """Hyper-parameters that the algorithms share which learn quantiles."""
+    """Quantiles."""
 
     aliases: ClassVar[dict[str, str]] = {"n_quantiles": "num_quantiles"}
 
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
     num_quantiles: Quantiles
+    """Quantiles of each action's return."""
     kappa: PositiveFloat = 1.0
-    """Error at which the quantile Huber loss turns from a square into a line."""
+    """Error at which the quantile Huber loss changes from quadratic to linear."""
 
 
 def q_learner(
