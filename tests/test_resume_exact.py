@@ -321,6 +321,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "algo_kwargs": {**FROM_PIXELS, "buffer_size": 300},
     },
     "overlapping sequences": {"algo": "drqn", "algo_kwargs__sequence_length": 9, "algo_kwargs__burn_in": 4},
+    "a memory that restarts": {
+        "algo": "drqn",
+        "algo_kwargs__sequence_length": 9,
+        "algo_kwargs__burn_in": 4,
+        "algo_kwargs__restart_memory": True,
+    },
 }
 
 

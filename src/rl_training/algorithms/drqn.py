@@ -54,6 +54,10 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
         super().__init__(network, num_actions, config, **options)
         self._recurrent_mirror = recurrent_mirror(self.online)
         self._initial = {name: tensor[0].cpu().numpy() for name, tensor in network.initial_state().items()}
+        self._core = [name for name in ("hidden", "cell") if name in self._initial]
+        if config.restart_memory:
+            self._initial.update({f"next_{name}": self._initial[name] for name in self._core})
+            self._initial["age"] = np.zeros((), np.int64)
 
     # Acting
 
@@ -75,6 +79,30 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
 
     def step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
         """Return the Q-values [N, A] of observations [N, *obs], and the memory that includes them."""
+        return self._step_restarting(obs, carry) if self.config.restart_memory else self._step(obs, carry)
+
+    def _step_restarting(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
+        """Do the same by a memory that began where a sequence begins of which this step is learned.
+
+        Sequences begin every ``period`` steps, and their first ``burn_in`` steps are not learned from. So there are
+        two memories: one to act by, and the next one, which takes its place after ``burn_in`` observations.
+        """
+        age, burn_in, period = carry["age"], self.config.burn_in, self.config.period
+        replaced = (age > burn_in) & ((age - burn_in) % period == 0)
+        begun = age % period == 0
+        both = {name: np.concatenate([carry[name]] * 2) for name in carry if name in ("action", "reward")}
+        for name in self._core:
+            old, new = carry[name], carry[f"next_{name}"]
+            each = (-1, *(1,) * (old.ndim - 1))
+            acting = np.where(replaced.reshape(each), new, old)
+            both[name] = np.concatenate([acting, np.where(begun.reshape(each), np.float32(0.0), new)])
+        q, after = self._step(np.concatenate([obs, obs]), both)
+        count = len(obs)
+        kept = {name: array[:count] for name, array in after.items()}
+        kept.update({f"next_{name}": after[name][count:] for name in self._core})
+        return q[:count], {**kept, "age": age + 1}
+
+    def _step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
         if self._recurrent_mirror is not None and len(obs) <= self._recurrent_mirror.max_batch:
             return self._recurrent_mirror(obs, carry)
         with torch.no_grad():
@@ -121,15 +149,17 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
     def unroll(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
         """Return the Q-values [T + 1, B, A] of all observations, from the stored memory on.
 
-        Behind the burn-in the memory is taken as given, except in chunks that need none: no gradient flows back.
+        Behind the burn-in the memory is taken as given, except in chunks that need none: no gradient flows back. With
+        ``restart_memory`` it is no guess, either: it was empty where the chunk begins, and it grows as in acting.
         """
-        cut = min(self.config.burn_in, len(batch.action))
+        cut, restart = min(self.config.burn_in, len(batch.action)), self.config.restart_memory
+        before = {**network.initial_state(batch.mask.shape[1]), **batch.state} if restart else batch.state
         if cut == 0:
-            return self._piece(network, batch, slice(None), batch.state)[0]
-        first, state = self._piece(network, batch, slice(cut), batch.state)
-        kept = batch.starts[0].reshape(-1, *(1,) * (batch.state["hidden"].ndim - 1))
-        for name in ("hidden", "cell"):
-            if name in state:
+            return self._piece(network, batch, slice(None), before)[0]
+        first, state = self._piece(network, batch, slice(cut), before)
+        if not restart:
+            kept = batch.starts[0].reshape(-1, *(1,) * (before["hidden"].ndim - 1))
+            for name in self._core:
                 state[name] = torch.where(kept, state[name], state[name].detach())
         if "action" in state:
             state["action"] = batch.action[cut - 1] + 1

@@ -37,7 +37,13 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
         "burn_in_length": "burn_in",
         "burnin": "burn_in",
     }
-    fixed: ClassVar[tuple[str, ...]] = ("sequence_length", "sequence_period", "burn_in", "value_rescaling")
+    fixed: ClassVar[tuple[str, ...]] = (
+        "sequence_length",
+        "sequence_period",
+        "burn_in",
+        "restart_memory",
+        "value_rescaling",
+    )
 
     batch_size: Count = 32
     """Sequences of each update."""
@@ -51,6 +57,8 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
     """First steps of a sequence that only refresh the memory; sequences that begin an episode need none."""
     sequence_period: Count | None = None
     """Steps from the start of one sequence to the start of the next; ``null`` takes as many as are learned from."""
+    restart_memory: bool = False
+    """Act with a memory that started empty ``burn_in`` to ``burn_in + sequence_period`` steps ago, as sequences do."""
     priority_eta: Fraction = 0.9
     """Weight of the largest error in the priority of a sequence; the mean error has the rest."""
     value_rescaling: bool = False
@@ -60,6 +68,11 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
     def period(self) -> int:
         """Steps from one sequence to the next."""
         return self.sequence_period or self.sequence_length - self.burn_in
+
+    def stored_memory(self) -> dict[str, Any]:
+        """Return what is kept of the memory before each sequence, as ``memory`` does."""
+        past = ("action", "reward")
+        return {k: v for k, v in self.memory().items() if k in past or not self.restart_memory}
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
         """Refuse sequences of which nothing, or not everything, would be learned."""
@@ -73,6 +86,11 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
             raise ValueError(
                 f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
                 "sequence, so some would never be"
+            )
+        if self.restart_memory and not 1 <= self.burn_in <= self.period:
+            raise ValueError(
+                f"algo_kwargs.restart_memory: needs a burn-in from 1 to the {self.period} steps between sequences "
+                f"(algo_kwargs.sequence_period), got algo_kwargs.burn_in={self.burn_in}"
             )
         if self.n_step_return > length:
             raise ValueError(
@@ -140,7 +158,7 @@ def build_experience(context: BuildContext) -> SequenceExperience[SequenceBatch]
         "action_dtype": context.actions.dtype,
         "length": options.sequence_length,
         "period": options.period,
-        "state": options.memory(),
+        "state": options.stored_memory(),
         "num_envs": context.config.env.num_envs,
         "n_step": options.n_step_return,
         "gamma": options.gamma,
