@@ -12,31 +12,27 @@ import sys
 from pathlib import Path
 
 import doc_pages
+import results
 
 from rl_training.algorithms.catalogue import PACKAGED, packaged
-from rl_training.algorithms.spec import EVERY_OBS, OBS_KINDS, AlgorithmSpec
-from rl_training.experiment.configs import packaged_configs
+from rl_training.algorithms.spec import AlgorithmSpec
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 STUB = ROOT / "src" / "rl_training" / "api" / "algorithms.pyi"
 BEGIN, END = "<!-- made by `make generated` -->\n", "<!-- end -->\n"
 
 
 def table(specs: list[AlgorithmSpec]) -> str:
     """Return the README's table of algorithms."""
-    lines = ["| `algo` | class | what | observations | actions | configs |", "|---|---|---|---|---|---|"]
+    lines = ["| `algo` | class | what | actions | measured |", "|---|---|---|---|---|"]
     for spec in specs:
-        configs = ", ".join(f"`{name}`" for name in packaged_configs() if name.startswith(f"{spec.name}/"))
         authors = spec.paper.partition(",")[0]
         what = f"{spec.summary[0].upper()}{spec.summary[1:]} ([{authors}]({spec.url}))"
-        actions = ", ".join(sorted(spec.action_kinds))
-        seen = (
-            "any"
-            if spec.obs_kinds == EVERY_OBS
-            else ", ".join(OBS_KINDS[kind] for kind in sorted(spec.obs_kinds))
-        )
-        lines.append(f"| `{spec.name}` | `{spec.class_name}` | {what} | {seen} | {actions} | {configs} |")
+        actions = ", ".join(kind.replace("_", "-") for kind in sorted(spec.action_kinds))
+        name = f"[`{spec.name}`](docs/algorithms/{spec.name}.md)"
+        lines.append(f"| {name} | `{spec.class_name}` | {what} | {actions} | {results.measured(spec.name)} |")
     return "\n".join([*lines, ""])
 
 
@@ -57,13 +53,18 @@ def stub(specs: list[AlgorithmSpec]) -> str:
 def generated() -> dict[Path, str]:
     """Return the files that follow from the declarations, with the content they should have."""
     specs = [packaged(name) for name in PACKAGED]
-    text = README.read_text(encoding="utf-8")
-    marked = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     return {
-        README: marked.sub(lambda _: BEGIN + table(specs) + END, text),
+        README: _with(README, table(specs)),
+        BENCHMARKS: _with(BENCHMARKS, results.table()),
         STUB: stub(specs),
         **doc_pages.pages(specs),
     }
+
+
+def _with(page: Path, table: str) -> str:
+    """Return a page with a table in the place that is marked for it."""
+    marked = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    return marked.sub(lambda _: BEGIN + table + END, page.read_text(encoding="utf-8"))
 
 
 def main() -> None:

@@ -84,6 +84,18 @@ def table() -> str:
     return "\n".join([*lines, ""])
 
 
+def measured(algo: str) -> str:
+    """Return the scores of an algorithm's packaged configs in a line, in Markdown."""
+    entries = load()
+    found = [(config, entries.get(config, {})) for config in own_configs() if config.startswith(f"{algo}/")]
+    each = [
+        f"`{config.partition('/')[2]}` {_short(iqm(scores(entry)))}"
+        for config, entry in found
+        if "scores" in entry and "below" not in entry
+    ]
+    return ", ".join(each)
+
+
 def _ranges(numbers: list[int]) -> list[str]:
     found: list[list[int]] = []
     for number in numbers:
