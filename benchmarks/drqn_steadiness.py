@@ -96,9 +96,7 @@ def play(learner: DRQN, env_id: str, kwargs: dict[str, Any], count: int, window:
             break
     arrays = {name: np.stack(values) for name, values in rows.items() if values}
     memory = {name: array for name, array in arrays.items() if name in ("hidden", "cell")}
-    return Played(
-        np.stack(seen), arrays["action"], arrays["reward"], arrays["q"], memory, length, left
-    )
+    return Played(np.stack(seen), arrays["action"], arrays["reward"], arrays["q"], memory, length, left)
 
 
 def from_window(learner: DRQN, obs: Array, action: list[Array], reward: list[Array], first: int) -> Array:
@@ -110,7 +108,9 @@ def from_window(learner: DRQN, obs: Array, action: list[Array], reward: list[Arr
         state["reward"] = torch.from_numpy(reward[first - 1])
     shape = (0, obs.shape[1])
     past = torch.from_numpy(np.stack(action[first:]) if len(action) > first else np.zeros(shape, np.int64))
-    gained = torch.from_numpy(np.stack(reward[first:]) if len(reward) > first else np.zeros(shape, np.float32))
+    gained = torch.from_numpy(
+        np.stack(reward[first:]) if len(reward) > first else np.zeros(shape, np.float32)
+    )
     with torch.no_grad():
         q, _ = learner.online.q_values_sequence(
             torch.from_numpy(obs[first:]), state, actions=past, rewards=gained
@@ -186,7 +186,9 @@ def of_replay(learner: DRQN, buffer: RecurrentReplayBuffer, draw: np.random.Gene
         for i, name in enumerate(("stale first", "stale last", "empty last")):
             report[f"{name} {label}"] = float(gaps[:, i].mean())
     newest = ends[-tenth:]
-    report["steps an episode, new"] = float(sum(len(s) for s in episodes[-tenth:]) * buffer.period / len(newest))
+    report["steps an episode, new"] = float(
+        sum(len(s) for s in episodes[-tenth:]) * buffer.period / len(newest)
+    )
     return report
 
 

@@ -609,6 +609,7 @@ def test_every_restart_begins_episodes_that_were_never_played(vectorization):
         policy = by_obs(DiscreteActions(2))
         for _ in range(steps):
             collector.step(policy)
+            assert isinstance(collector.envs, SyncVectorEnv)
             for env, journal in enumerate(collector.envs.call_each("journal")):
                 if journal["seed"] not in begun[env][-1:]:
                     begun[env].append(journal["seed"])

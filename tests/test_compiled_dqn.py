@@ -252,7 +252,7 @@ def test_with_a_value_beside_the_advantages_there_are_no_more_actions(dueling):
     assert_same_gradient(learner, batch)
     batch.action[5] = 3
     learner.optimizer.grad.fill_(7.0)
-    with pytest.raises(IndexError, match="^action: 3 is none of 3"):
+    with pytest.raises(IndexError, match=r"^action: 3 is none of 3"):
         learner.update(batch)
     assert (learner.optimizer.grad == 7.0).all()
 

@@ -10,8 +10,8 @@ import torch
 
 from helpers.q_learning import make_learner
 from rl_training.algorithms.drqn import learned_steps
-from rl_training.errors import ConfigError
 from rl_training.data import RecurrentReplayBuffer, Transitions, carry_on
+from rl_training.errors import ConfigError
 from rl_training.experiment.configs import load_config
 from rl_training.spaces import Array
 
@@ -24,7 +24,9 @@ def drqn(burn_in: int = 3, period: int = 5, **options: Any) -> Any:
     return make_learner((OBS,), ACTIONS, (6,), algo="drqn", **{**lengths, **settings})
 
 
-def played(learner: Any, envs: int, steps: int) -> tuple[RecurrentReplayBuffer, list[Array], dict[Any, Array]]:
+def played(
+    learner: Any, envs: int, steps: int
+) -> tuple[RecurrentReplayBuffer, list[Array], dict[Any, Array]]:
     """Act on random observations; return the buffer, all observations, and the Q-values by environment and row."""
     config = learner.config
     buffer = RecurrentReplayBuffer(
@@ -112,6 +114,13 @@ def test_gradients_flow_back_through_the_burn_in() -> None:
 
 @pytest.mark.parametrize(("burn_in", "length"), [(0, 8), (5, 9)])
 def test_a_burn_in_that_no_memory_could_follow_is_refused(burn_in: int, length: int) -> None:
-    settings = {"burn_in": burn_in, "sequence_length": length, "sequence_period": None, "restart_memory": True}
-    with pytest.raises(ConfigError, match=r"algo_kwargs.restart_memory: needs a burn-in from 1 to the \d steps"):
+    settings = {
+        "burn_in": burn_in,
+        "sequence_length": length,
+        "sequence_period": None,
+        "restart_memory": True,
+    }
+    with pytest.raises(
+        ConfigError, match=r"algo_kwargs.restart_memory: needs a burn-in from 1 to the \d steps"
+    ):
         load_config("drqn/tmaze", {f"algo_kwargs.{name}": value for name, value in settings.items()})

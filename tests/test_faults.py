@@ -670,7 +670,9 @@ def test_a_gradient_that_is_not_finite_stops_the_run_although_the_loss_is(tmp_pa
     run = tmp_path / "run"
     code, out, err = cli(*train(run, "network.factory=helpers.faulty_envs:Kinked"))
     assert (code, out, err.count("\n")) == (4, "", 1)
-    assert re.match(r"error: step 102: loss is \d\S* and its gradient's norm nan; the update was not applied; ", err)
+    assert re.match(
+        r"error: step 102: loss is \d\S* and its gradient's norm nan; the update was not applied; ", err
+    )
     tree = newest_checkpoint(run / "checkpoints")[0].tree
     assert (tree["loop"]["clock"]["steps"], tree["loop"]["clock"]["updates"]) == (100, 0)
 

@@ -135,7 +135,9 @@ def test_a_gradient_that_is_not_finite_is_refused_before_anything_is_touched(gra
     optimizer.step(network(torch.ones(4, 3)).square().mean())
     before = {"flat": optimizer.flat.clone(), **copy.deepcopy(optimizer.state_dict())}
     optimizer.grad[4] = gradient
-    with pytest.raises(NonFiniteError, match=r"^loss is 0\.25 and its gradient's norm (nan|inf); the update was"):
+    with pytest.raises(
+        NonFiniteError, match=r"^loss is 0\.25 and its gradient's norm (nan|inf); the update was"
+    ):
         optimizer.apply(torch.tensor(0.25))
     after = {"flat": optimizer.flat, **optimizer.state_dict()}
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -144,11 +146,13 @@ def test_a_gradient_that_is_not_finite_is_refused_before_anything_is_touched(gra
 def test_a_slow_copy_takes_over_batch_statistics_as_a_whole() -> None:
     fast = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     slow = SlowCopy(fast, flatten_parameters(fast))
+    layer = fast[0]
+    assert isinstance(layer, nn.Linear)
     with torch.no_grad():
-        fast[0].weight += 1.0
+        layer.weight += 1.0
     fast(torch.randn(8, 3, generator=torch.Generator().manual_seed(0)))
     slow.follow(0.25)
-    assert torch.allclose(slow.module[0].weight, fast[0].weight - 0.75)
+    assert torch.allclose(dict(slow.module.named_parameters())["0.weight"], layer.weight - 0.75)
     own, theirs = dict(slow.module.named_buffers()), dict(fast.named_buffers())
     assert int(theirs["1.num_batches_tracked"]) == 1
     assert all(torch.equal(own[name], theirs[name]) for name in theirs)

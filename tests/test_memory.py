@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +99,7 @@ ENDINGS = pytest.mark.parametrize("cut", [False, True], ids=["terminated", "trun
 def test_the_memory_of_each_step_is_that_of_its_episode(mode: AutoresetMode, cut: bool) -> None:
     """The environments' episodes end at different times."""
     envs = gym.vector.SyncVectorEnv(
-        [lambda length=length: Steps(length, cut=cut) for length in (3, 5, 2)], autoreset_mode=mode
+        [functools.partial(Steps, length, cut=cut) for length in (3, 5, 2)], autoreset_mode=mode
     )
     collector, learner = Collector(envs, DiscreteActions(2)), Counting()
     seen = 0
@@ -263,8 +264,10 @@ def test_an_agent_that_needs_the_last_reward_says_so(r2d2: R2D2) -> None:
 
 
 def test_evaluation_plays_the_same_episodes_at_once_and_one_by_one(agent: DRQN, r2d2: R2D2) -> None:
-    for learned in (agent, r2d2):
-        config, policy = learned.config, learned._trained_policy
+    learners: list[DRQN | R2D2] = [agent, r2d2]
+    for learned in learners:
+        config = learned.config
+        policy: Any = learned._trained_policy
         assert config is not None
         one_by_one = config.evaluation.model_copy(update={"num_envs": 1})
         assert evaluate(policy.algorithm, config.env, policy.actions, one_by_one, 6) == learned.evaluate(6)

@@ -16,6 +16,7 @@ from rl_training.config.schema import NetworkConfig
 
 ROADMAP = Path(__file__).parent.parent / "docs" / "roadmap.md"
 SMALL = "for small problems on a CPU"
+LEARNS = "CartPole is learned without any setting"
 
 
 class Difference(NamedTuple):
@@ -25,8 +26,9 @@ class Difference(NamedTuple):
     options: dict[str, tuple[Any, Any]]
 
 
-PLAIN = {"dueling": False, "noisy": False, "prioritized": False, "n_step_return": 1, "tau": 1.0}
-ATARI = {"gamma": 0.99, "train_freq": 4, "gradient_steps": 1, "exploration_initial_eps": 1.0}
+PLAIN = {"dueling": False, "noisy": False, "prioritized": False}
+ATARI = {"gamma": 0.99, "train_freq": 4, "exploration_initial_eps": 1.0}
+ONE_STEP = {"gradient_steps": 1, "n_step_return": 1, "tau": 1.0}
 ENTROPY = {"ent_coef": "auto", "target_entropy": "auto"}
 REPLAY = {"gamma": 0.99, "buffer_size": 1_000_000, "train_freq": 1, "gradient_steps": 1, "n_step_return": 1}
 TWO_LAYERS = {"network.hidden_sizes": (256, 256), "network.activation": "relu"}
@@ -42,7 +44,7 @@ CLIPPED = {
 
 PAPERS: dict[str, dict[str, Any]] = {
     # Mnih et al. 2015, extended data table 1.
-    "dqn": {**PLAIN, **ATARI, "learning_rate": 2.5e-4, "loss": "huber"},
+    "dqn": {**PLAIN, **ATARI, "loss": "huber"},
     # Schaul et al. 2016, the proportional variant on tuned Double DQN.
     "prioritized_dqn": {
         **{**PLAIN, "prioritized": True},
@@ -58,34 +60,25 @@ PAPERS: dict[str, dict[str, Any]] = {
         **PLAIN,
         **ATARI,
         "double": False,
-        "learning_rate": 2.5e-4,
         "adam_eps": 0.01 / 32,
-        "num_atoms": 51,
-        "v_min": -10.0,
-        "v_max": 10.0,
     },
     # Dabney et al. 2018, Distributional reinforcement learning with quantile regression.
-    "qr_dqn": {**PLAIN, **ATARI, "double": False, "adam_eps": 0.01 / 32, "num_quantiles": 200, "kappa": 1.0},
+    "qr_dqn": {**PLAIN, **ATARI, "double": False, "adam_eps": 0.01 / 32, "kappa": 1.0},
     # Dabney et al. 2018, Implicit quantile networks.
     "iqn": {
         **PLAIN,
         **ATARI,
         "double": False,
         "adam_eps": 0.01 / 32,
-        "num_quantiles": 64,
-        "num_target_quantiles": 64,
         "num_policy_quantiles": 32,
         "num_cosines": 64,
         "kappa": 1.0,
     },
     # Hessel et al. 2018, table 1.
     "rainbow": {
-        "learning_rate": 6.25e-5,
         "adam_eps": 1.5e-4,
         "gamma": 0.99,
         "train_freq": 4,
-        "gradient_steps": 1,
-        "tau": 1.0,
         "n_step_return": 3,
         "double": True,
         "dueling": True,
@@ -95,14 +88,12 @@ PAPERS: dict[str, dict[str, Any]] = {
         "alpha": 0.5,
         "beta": 0.4,
         "beta_final": 1.0,
-        "num_atoms": 51,
-        "v_min": -10.0,
-        "v_max": 10.0,
     },
     # Hausknecht & Stone 2015.
     "drqn": {
         **{key: value for key, value in PLAIN.items() if key != "noisy"},
         **ATARI,
+        **ONE_STEP,
         "max_grad_norm": 10.0,
         "core": "lstm",
         "core_layers": 1,
@@ -200,13 +191,11 @@ PAPERS: dict[str, dict[str, Any]] = {
     },
     # Christodoulou 2019.
     "discrete_sac": {
-        "learning_rate": 3e-4,
         "gamma": 0.99,
         "buffer_size": 1_000_000,
         "batch_size": 64,
         "n_critics": 2,
         "ent_coef": "auto",
-        "critic_entropy": True,
         "target": "min",
     },
     # Bhatt et al. 2024.
@@ -222,55 +211,60 @@ PAPERS: dict[str, dict[str, Any]] = {
     },
 }
 
-ATARI_SIZES = {
-    "buffer_size": (100_000, 1_000_000),
-    "learning_starts": (1_000, 50_000),
-    "batch_size": (64, 32),
-    "exploration_fraction": (0.2, 0.02),
-}
-SIZES = Difference(SMALL, ATARI_SIZES)
-QUANTILES = {
-    "target_update_interval": (500, 40_000),
-    "learning_rate": (2.5e-4, 5e-5),
-    "exploration_final_eps": (0.05, 0.01),
-}
+SIZES = Difference(
+    SMALL,
+    {
+        "buffer_size": (100_000, 1_000_000),
+        "learning_starts": (1_000, 50_000),
+        "exploration_fraction": (0.2, 0.02),
+    },
+)
 DOUBLE = Difference("values are overestimated less, at no cost", {"double": (True, False)})
 GRADIENT = Difference(
     "one bad batch does less harm; as in Stable-Baselines3", {"max_grad_norm": (10.0, None)}
 )
+SUPPORT = {"num_atoms": (101, 51), "v_min": (-100.0, -10.0), "v_max": (100.0, 10.0)}
 
+
+def quick(learning_rate: float, target: int, batch_size: int = 64, **more: tuple[Any, Any]) -> Difference:
+    """Return what differs from a paper's rate, steps between target updates, single updates and single rewards."""
+    return Difference(
+        LEARNS,
+        {
+            "learning_rate": (5e-4, learning_rate),
+            "batch_size": (batch_size, 32),
+            "n_step_return": (3, 1),
+            "gradient_steps": (4, 1),
+            "tau": (0.04, 1.0),
+            "target_update_interval": (4, target),
+            "network.hidden_sizes": ((128, 128), "convolutions and 512"),
+            **more,
+        },
+    )
+
+
+def final(theirs: float) -> Difference:
+    """Return the last epsilon of a paper."""
+    return Difference(SMALL, {"exploration_final_eps": (0.05, theirs)})
+
+
+RAINBOW = {
+    key: pair for key, pair in quick(6.25e-5, 8_000, 64, **SUPPORT).options.items() if key != "n_step_return"
+}
 DIFFERENT: dict[str, list[Difference]] = {
-    "dqn": [
+    "dqn": [SIZES, quick(2.5e-4, 40_000, 128), final(0.1), GRADIENT, DOUBLE],
+    "prioritized_dqn": [SIZES, quick(6.25e-5, 30_000, 128), final(0.01), GRADIENT],
+    "c51": [SIZES, quick(2.5e-4, 40_000, 64, **SUPPORT), GRADIENT],
+    "qr_dqn": [SIZES, quick(5e-5, 40_000, num_quantiles=(50, 200)), final(0.01), GRADIENT],
+    "iqn": [
         SIZES,
-        Difference(SMALL, {"target_update_interval": (500, 40_000), "exploration_final_eps": (0.05, 0.1)}),
-        GRADIENT,
-        DOUBLE,
-    ],
-    "prioritized_dqn": [
-        SIZES,
-        Difference(
-            SMALL,
-            {
-                "learning_rate": (2.5e-4, 6.25e-5),
-                "target_update_interval": (500, 30_000),
-                "exploration_final_eps": (0.05, 0.01),
-            },
-        ),
+        quick(5e-5, 40_000, num_quantiles=(16, 64), num_target_quantiles=(16, 64)),
+        final(0.01),
         GRADIENT,
     ],
-    "c51": [SIZES, Difference(SMALL, {"target_update_interval": (500, 40_000)}), GRADIENT],
-    "qr_dqn": [SIZES, Difference(SMALL, QUANTILES), GRADIENT],
-    "iqn": [SIZES, Difference(SMALL, QUANTILES), GRADIENT],
     "rainbow": [
-        Difference(
-            SMALL,
-            {
-                "buffer_size": (100_000, 1_000_000),
-                "learning_starts": (1_000, 20_000),
-                "batch_size": (64, 32),
-                "target_update_interval": (500, 8_000),
-            },
-        ),
+        Difference(SMALL, {"buffer_size": (100_000, 1_000_000), "learning_starts": (1_000, 20_000)}),
+        Difference(LEARNS, RAINBOW),
         GRADIENT,
     ],
     "drqn": [
@@ -345,7 +339,8 @@ DIFFERENT: dict[str, list[Difference]] = {
         Difference(
             "with few actions, the temperature of the paper's grows without end",
             {"target_entropy_ratio": (0.7, 0.98)},
-        )
+        ),
+        Difference(LEARNS, {"learning_rate": (1e-3, 3e-4), "critic_entropy": (False, True)}),
     ],
     "crossq": [
         Difference(

@@ -118,6 +118,10 @@ def _swap(wrapper: Callable[..., Any], method: Callable[..., Any], *args: Any) -
     return wrapper(method, *args)
 
 
+def _count(calls: Iterator[int]) -> None:
+    next(calls)
+
+
 def one_more_session(
     folder: Path, path: Path, rng: random.Random, number: int, most_calls: int, **settings: Any
 ) -> bool:
@@ -217,7 +221,7 @@ def test_kills_at_random_moments_change_no_bit(
         settings = {**settings, "network__normalize_obs": True}
     calls = itertools.count()
     with monkeypatch.context() as patch:
-        before_each_file_call(lambda: next(calls) and None, functools.partial(patch.setattr, DiskStorage))
+        before_each_file_call(functools.partial(_count, calls), functools.partial(patch.setattr, DiskStorage))
         start(tmp_path / "straight", **settings)
     expected = outcome(tmp_path / "straight")
     most_calls = next(calls) // 2  # of a session, so that it gets through a save or two

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,6 @@ from helpers.children import Child, command
 from helpers.runs import learned
 from rl_training import DQN, ExperimentManager, load_config
 from rl_training.errors import ConfigError
-from rl_training.runtime import folder
 from rl_training.runtime.folder import new_run_path
 
 TINY = {
@@ -34,7 +34,7 @@ WORDS = tuple(f"{key}={value}".lower().replace("'", "") for key, value in TINY.i
 
 @pytest.fixture(autouse=True)
 def same_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(folder.time, "strftime", lambda form: "20260101-000000")
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     monkeypatch.chdir(tmp_path)
 
 

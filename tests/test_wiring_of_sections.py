@@ -44,7 +44,11 @@ def shapes(run: Run, part: str = "") -> set[tuple[int, ...]]:
 
 
 def parts_of(run: Run) -> tuple[str, ...]:
-    return ("actor", "critic") if hasattr(networks(run)[0], "critic") and "recurrent" not in run.spec.name else ("",)
+    return (
+        ("actor", "critic")
+        if hasattr(networks(run)[0], "critic") and "recurrent" not in run.spec.name
+        else ("",)
+    )
 
 
 def hidden_sizes(run: Run) -> list[int]:
@@ -64,7 +68,9 @@ def activation(run: Run) -> str:
     roots = [getattr(networks(run)[0], part) if part else networks(run)[0] for part in parts_of(run)]
     every = [module for root in roots for module in root.modules()]
     found = {module.activation for module in every if isinstance(getattr(module, "activation", None), str)}
-    found |= {kinds[type(module)] for module in every if type(module) in kinds and type(module) is not nn.Tanh}
+    found |= {
+        kinds[type(module)] for module in every if type(module) in kinds and type(module) is not nn.Tanh
+    }
     assert len(found) == 1, found
     return str(found.pop())
 
@@ -127,10 +133,18 @@ def test_options_of_the_network_are_read_back_or_refused(algo: str, option: str)
     overrides = {f"network.{option}": value}
     if option == "cnn" and algo != "drqv2":
         known = algorithms()[algo].config.model_fields
-        images = {key: own for key, own in SMALL_IMAGES.items() if key.rpartition(".")[2] in {*known, "kwargs", "wrappers"}}
+        images = {
+            key: own
+            for key, own in SMALL_IMAGES.items()
+            if key.rpartition(".")[2] in {*known, "kwargs", "wrappers"}
+        }
         overrides |= images
     if (algo, option) in REFUSED:
-        said = r"^algo_kwargs\.dueling: belongs" if (algo, option) == ("rainbow", "factory") else rf"^network(\.{option})?: "
+        said = (
+            r"^algo_kwargs\.dueling: belongs"
+            if (algo, option) == ("rainbow", "factory")
+            else rf"^network(\.{option})?: "
+        )
         with pytest.raises(ConfigError, match=said):
             Run(small_config(algo, **overrides))
         return
@@ -181,7 +195,7 @@ def test_options_of_the_environments_are_read_back() -> None:
 def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int, int]]:
     """What environments evaluations make: their config, how many, and the seed of their episodes."""
     seen: list[tuple[Any, int, int]] = []
-    make = evaluator.make_vector_env
+    make = evaluator.make_vector_env  # type: ignore[attr-defined]
 
     def noting(env: Any, seeds: Any, *rest: Any) -> Any:
         seen.append((env, len(seeds), seeds[0]._root.entropy))

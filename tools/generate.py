@@ -55,16 +55,17 @@ def generated() -> dict[Path, str]:
     specs = [packaged(name) for name in PACKAGED]
     return {
         README: _with(README, table(specs)),
-        BENCHMARKS: _with(BENCHMARKS, results.table()),
+        BENCHMARKS: _with(BENCHMARKS, results.table(), results.defaults_table()),
         STUB: stub(specs),
         **doc_pages.pages(specs),
     }
 
 
-def _with(page: Path, table: str) -> str:
-    """Return a page with a table in the place that is marked for it."""
+def _with(page: Path, *tables: str) -> str:
+    """Return a page with tables in the places that are marked for them, in that order."""
+    left = iter(tables)
     marked = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return marked.sub(lambda _: BEGIN + table + END, page.read_text(encoding="utf-8"))
+    return marked.sub(lambda _: BEGIN + next(left) + END, page.read_text(encoding="utf-8"))
 
 
 def main() -> None:

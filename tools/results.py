@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rl_training.algorithms.catalogue import PACKAGED, packaged
 from rl_training.config.loading import read_mapping
 from rl_training.experiment.configs import packaged_configs
 from rl_training.experiment.results import read_result
@@ -22,6 +23,7 @@ from rl_training.statistics import iqm
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results.json"
+DEFAULTS = ROOT / "benchmarks" / "defaults.json"
 DECISIVE = ("algo", "env", "total_timesteps", "algo_kwargs", "network")
 """Sections of a config that decide what is learned."""
 
@@ -81,6 +83,24 @@ def table() -> str:
         seeds = ", ".join(_ranges(sorted(map(int, entry["scores"]))))
         numbers = f"{_short(iqm(each))} | {_short(max(each) if 'below' in entry else min(each))}"
         lines.append(f"| `{config}` | {steps} | {seeds} | {numbers} | {bar} | {held} | {seconds} |")
+    return "\n".join([*lines, ""])
+
+
+def defaults_table() -> str:
+    """Return the table of what the defaults learn, in Markdown."""
+    lines = ["| algorithm | environment | env steps | scores | seconds |", "|---|---|---|---|---|"]
+    entries = json.loads(DEFAULTS.read_text(encoding="utf-8"))
+    for name in PACKAGED:
+        classic, entry = packaged(name).classic, entries.get(name)
+        if classic is None:
+            lines.append(f"| `{name}` | none: its settings depend on the images | | | |")
+        elif entry is None:
+            lines.append(f"| `{name}` | {classic.env} | {classic.steps:,} | not measured | |")
+        else:
+            each = ", ".join(_short(score) for score in entry["scores"].values())
+            lines.append(
+                f"| `{name}` | {entry['env']} | {entry['steps']:,} | {each} | {entry['seconds']:.0f} |"
+            )
     return "\n".join([*lines, ""])
 
 

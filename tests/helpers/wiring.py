@@ -31,9 +31,9 @@ FAR = 10**9
 PENDULUM = {"env.id": "Pendulum-v1"}
 
 NEEDS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("alpha", "beta", "beta_final", "priority_eps", "priority_eta"), {"prioritized": True}),
-    **dict.fromkeys(("ou_theta", "ou_dt"), {"action_noise": "ou"}),
-    **dict.fromkeys(("sde_sample_freq", "sde_log_std_init"), {"use_sde": True}),
+    **dict.fromkeys(("alpha", "beta", "beta_final", "priority_eps", "priority_eta"), {"prioritized": True}),  # noqa: RUF024
+    **dict.fromkeys(("ou_theta", "ou_dt"), {"action_noise": "ou"}),  # noqa: RUF024
+    **dict.fromkeys(("sde_sample_freq", "sde_log_std_init"), {"use_sde": True}),  # noqa: RUF024
     **dict.fromkeys(("log_std_init", "action_distribution"), PENDULUM),
     "exploration_initial_eps": {"learning_starts": 0, "noisy": False},
     "exploration_final_eps": {"learning_starts": 0, "noisy": False},
@@ -43,7 +43,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "tau": {"target_update_interval": 20},
     "noisy_sigma": {"noisy": True},
     "double": {"learning_rate": 0.5, "target_update_interval": 20},
-    **dict.fromkeys(("line_search_shrinking", "line_search_steps"), {"cg_damping": 0.0, "target_kl": 0.5}),
+    **dict.fromkeys(("line_search_shrinking", "line_search_steps"), {"cg_damping": 0.0, "target_kl": 0.5}),  # noqa: RUF024
     "target_critics": {"n_critics": 3},
     "sequence_period": {"burn_in": 0},
     "encoder_dim": {"network.factory": "helpers.wiring:Encoder"},
@@ -138,7 +138,9 @@ def odd_values(algo: str, option: str) -> list[Any]:
     field = algorithms()[algo].config.model_fields[option]
     number = list(algorithms()[algo].config.model_fields).index(option)
     literal = typing.get_origin(field.annotation) is Literal or field.annotation is bool
-    annotation = typing.Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+    annotation: Any = field.annotation
+    for constraint in field.metadata:
+        annotation = typing.Annotated[annotation, constraint]
     try:
         taken = [getattr(config(algo, settings(algo, option, None)).algo_kwargs, option), field.default]
     except ConfigError:  # what it needs is not allowed without it
@@ -242,7 +244,9 @@ def worth_of_nothing(run: Run) -> tuple[float, float]:
     shape = rollout.reward.shape
     ones, extra = np.ones(shape, np.float32), np.ones(len(rollout.extra_obs), np.float32)
     gained, _ = live.worth(rollout, np.zeros(shape, np.float32), ones, extra)
-    gamma = 1.0 + max(float(gained[i]) for i in np.ndindex(shape) if not rollout.done[i] and _last(rollout, i))
+    gamma = 1.0 + max(
+        float(gained[i]) for i in np.ndindex(shape) if not rollout.done[i] and _last(rollout, i)
+    )
     going_on = [i for i in np.ndindex(shape) if i[0] + 2 == shape[0] and not rollout.done[i]]
     if not going_on or rollout.done[-1].any():
         return gamma, float("nan")
@@ -377,14 +381,16 @@ READERS: dict[str, Reader] = {
     "std_duration": std_duration,
     "use_sde": lambda run: bool(modules(run, StateDependentActor, "actor")),
     "sde_sample_freq": live("_matrices.period"),
-    "sde_log_std_init": lambda run: float(modules(run, StateDependentActor, "actor")[0].log_std.detach().mean()),
+    "sde_log_std_init": lambda run: float(
+        modules(run, StateDependentActor, "actor")[0].log_std.detach().mean()
+    ),
     # Networks
     "dueling": lambda run: {module.dueling for module in _dueling(run)} == {True},
     "noisy": lambda run: bool(modules(run, NoisyLinear)),
-    "noisy_sigma": lambda run: [
+    "noisy_sigma": lambda run: next(
         float(layer.weight_sigma.detach().mean()) * layer.weight.shape[1] ** 0.5
         for layer in modules(run, NoisyLinear)
-    ][0],
+    ),
     "num_atoms": width,
     "v_min": lambda run: float(run.algorithm.support[0]),  # type: ignore[attr-defined]
     "v_max": lambda run: float(run.algorithm.support[-1]),  # type: ignore[attr-defined]
@@ -437,9 +443,10 @@ EFFECTS = frozenset(
 )
 """Options that learners read where they use them: with another value, something else is learned."""
 
-MEANINGLESS = {("a2c", name): "of one step on a rollout, the first ratio is 1 and no value has moved" for name in (
-    *("clip_range", "value_clipping", "clip_range_vf", "target_kl", "recompute_advantages"),
-)}
+MEANINGLESS = {
+    ("a2c", name): "of one step on a rollout, the first ratio is 1 and no value has moved"
+    for name in (*("clip_range", "value_clipping", "clip_range_vf", "target_kl", "recompute_advantages"),)
+}
 """Options that an algorithm has from its family, and which change nothing by its own definition."""
 
 

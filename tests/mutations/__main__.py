@@ -90,7 +90,10 @@ def _work(todo: Any, place: Path, lines: Path, folder: Path) -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        print(f"{'red  ' if row['red'] else 'GREEN'} {row['seconds']:6.1f} s  {bug.file}: {bug.what}", flush=True)
+        print(
+            f"{'red  ' if row['red'] else 'GREEN'} {row['seconds']:6.1f} s  {bug.file}: {bug.what}",
+            flush=True,
+        )
 
 
 def _check(selections: list[str]) -> int:

@@ -71,7 +71,7 @@ def stale(bugs: list[Bug], root: Path = ROOT) -> list[str]:
                 for word in bug.tests.split()
                 if word.startswith("test_") and not (root / "tests" / word.partition("::")[0]).is_file()
             ]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # noqa: PERF203
             problems.append(str(error))
     doubled = {bug.key for bug in bugs if bugs.count(bug) > 1}
     return problems + [f"{bug.file}: listed twice: {bug.old!r}" for bug in set(bugs) if bug.key in doubled]

@@ -76,7 +76,11 @@ def _keywords(text: str, function: Function) -> Iterator[tuple[int, int, str, st
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
                 if keyword.arg is not None or isinstance(keyword.value, (ast.Name, ast.Call)):
-                    yield (*_with_comma(text, *_place(text, keyword)), "", keyword.arg or _segment(text, keyword.value))
+                    yield (
+                        *_with_comma(text, *_place(text, keyword)),
+                        "",
+                        keyword.arg or _segment(text, keyword.value),
+                    )
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):

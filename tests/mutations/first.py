@@ -59,7 +59,7 @@ FIRST = [
         "data/experience.py",
         "test_replay_experience.py",
         (
-            "self._env_steps, self._owed = env_steps, owed",
+            "self._env_steps, self._owed, self._refilled_from = env_steps, owed, refilled_from",
             "self._env_steps = env_steps",
             "updates that are owed are forgotten by a resume",
         ),

@@ -36,4 +36,6 @@ def page(found: Found) -> str:
     ]
     seconds = sum(row["seconds"] for _, row in found)
     head = "| | seconds | file | what is broken | noticed by |\n|---|---:|---|---|---|"
-    return "\n".join(["# Bugs put in", "", counts(found), "", f"{seconds:.0f} seconds.", "", head, *table, ""])
+    return "\n".join(
+        ["# Bugs put in", "", counts(found), "", f"{seconds:.0f} seconds.", "", head, *table, ""]
+    )

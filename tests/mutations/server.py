@@ -58,15 +58,15 @@ def run_tests(tree: Tree, tests: str, log: Path) -> Outcome:
             code = _inside(tree, tests, log, report)
         finally:
             os._exit(code)
-    code, seconds = _wait(child, begun + TIMEOUT)
+    ended, seconds = _wait(child, begun + TIMEOUT)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what the tests have left behind
-    if code is None:
+    if ended is None:
         return Outcome(f"none came to an end within {TIMEOUT:g} s", seconds)
     held: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
     failed = held.get("failed")
-    if code and (failed is None or held["on_import"]):
-        raise RuntimeError(f"{tests}: pytest ended with code {code}, {failed}:\n{log.read_text()[-2000:]}")
+    if ended and (failed is None or held["on_import"]):
+        raise RuntimeError(f"{tests}: pytest ended with code {ended}, {failed}:\n{log.read_text()[-2000:]}")
     return Outcome(failed, seconds)
 
 

@@ -57,6 +57,14 @@ class BuildContext:
         }
 
 
+@dataclass(frozen=True)
+class Task:
+    """What an algorithm learns without any setting: an environment, and how many env steps that takes."""
+
+    env: str
+    steps: int
+
+
 @dataclass(frozen=True, eq=False)
 class AlgorithmSpec:
     """An algorithm: what it is called, its options, what it takes, and how its two parts are built."""
@@ -80,6 +88,8 @@ class AlgorithmSpec:
     obs_kinds: frozenset[str] = frozenset({"vector"})
     """Of what observations may be made: ``vector``, ``binary``, ``discrete``, ``image``, and ``several`` of them, as
     of a Dict, in one row of bytes (see ``observations.py``). Networks by ``models.encoders`` take them all."""
+    classic: Task | None = None
+    """The classic task that the defaults learn (``benchmarks/defaults.py``); none where there is no such task."""
     configs: Path | None = None
     """A folder of starter configs, for algorithms of other distributions: FILE.yaml is known as NAME/FILE."""
 

@@ -23,7 +23,10 @@ def _managed(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
         for name, field in spec.config.model_fields.items()
         if not field.is_required()
     ]
-    about = f"{spec.title}: {spec.summary} ({spec.paper}).\n\n    Hyper-parameters: {', '.join(defaults)}."
+    learns = ""
+    if spec.classic is not None:
+        learns = f"    Without any setting it learns {spec.classic.env} in {spec.classic.steps:,} steps.\n\n"
+    about = f"{spec.title}: {spec.summary} ({spec.paper}).\n\n{learns}    Hyper-parameters: {', '.join(defaults)}."
     content = {"__doc__": about, "__module__": __name__, "algo_name": spec.name}
     return type(spec.class_name, (ManagedAlgorithm,), content)
 

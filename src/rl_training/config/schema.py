@@ -104,8 +104,8 @@ class EnvConfig(Model):
     kwargs: Kwargs = {}
     """Passed to ``gymnasium.make`` or to the factory."""
     wrappers: tuple[WrapperConfig, ...] = ()
-    """Wrappers around each environment, applied in the order listed. Each is a name or ``{id: NAME, kwargs: {...}}``, where
-    NAME is a class of ``gymnasium.wrappers`` or ``package.module:Class``."""
+    """Wrappers around each environment, applied in the order listed. Each is a name or ``{id: NAME, kwargs: {...}}``,
+    where NAME is a class of ``gymnasium.wrappers`` or ``package.module:Class``."""
     num_envs: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=4096)] = 1
     """Copies of the environment that are stepped together."""
     vectorization: Literal["sync", "subprocess", "native"] = "sync"

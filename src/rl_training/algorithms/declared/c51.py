@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, MemorylessConfig, q_learner
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import ExperimentConfig, Float, PositiveFloat, parse_number
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ class C51Config(MemorylessConfig):
 
     adam_eps: PositiveFloat = 0.01 / 32
     double: bool = False
-    num_atoms: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=10_001)] = 51
+    num_atoms: Annotated[int, BeforeValidator(parse_number), Field(ge=2, le=10_001)] = 101
     """Atoms: the evenly spaced returns to which the distribution gives probabilities."""
-    v_min: Float = -10.0
-    """Smallest atom. All discounted returns should lie between ``v_min`` and ``v_max``."""
-    v_max: Float = 10.0
+    v_min: Float = -100.0
+    """Smallest atom. All discounted returns should lie between ``v_min`` and ``v_max``. With ``gamma`` 0.99, rewards
+    of at most 1 per step keep them between -100 and 100."""
+    v_max: Float = 100.0
     """Largest atom."""
 
     def check(self, experiment: ExperimentConfig[Any]) -> None:
@@ -71,4 +72,5 @@ SPEC = AlgorithmSpec(
     build_experience=replay_experience,
     obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "algo_kwargs": {**SMALLEST["algo_kwargs"], "v_min": 0, "v_max": 100}},
+    classic=Task("CartPole-v1", 50_000),
 )

@@ -8,7 +8,7 @@ from rl_training.algorithms.building import refuse_network_options, replay_exper
 from rl_training.algorithms.declared.actor_critic import SMALLEST, continuous_learner, model_options
 from rl_training.algorithms.declared.sac import EntropyConfig, check_target_entropy
 from rl_training.algorithms.options import Decay, Share
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count, CountOrZero, ExperimentConfig, PositiveFloat
 
 if TYPE_CHECKING:
@@ -71,4 +71,5 @@ SPEC = AlgorithmSpec(
     action_kinds=frozenset({"continuous"}),
     obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
+    classic=Task("Pendulum-v1", 20_000),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared import actor_critic as shared
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 
 if TYPE_CHECKING:
     from rl_training.algorithms.ddpg import DDPG
@@ -44,4 +44,5 @@ SPEC = AlgorithmSpec(
     action_kinds=frozenset({"continuous"}),
     obs_kinds=EVERY_OBS,
     smallest=shared.SMALLEST,
+    classic=Task("Pendulum-v1", 20_000),
 )

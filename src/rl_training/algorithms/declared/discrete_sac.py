@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field
 from rl_training.algorithms.building import num_actions, replay_experience
 from rl_training.algorithms.declared.actor_critic import SMALLEST, ActorCriticConfig, model_options
 from rl_training.algorithms.declared.sac import TemperatureOptions
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
-from rl_training.config.schema import Count, ExperimentConfig, parse_number
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
+from rl_training.config.schema import Count, ExperimentConfig, PositiveFloat, parse_number
 
 if TYPE_CHECKING:
     from rl_training.algorithms.discrete_sac import DiscreteSAC
@@ -28,11 +28,12 @@ class DiscreteSACConfig(TemperatureOptions, ActorCriticConfig):
     }
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [64, 64]}
 
+    learning_rate: PositiveFloat = 1e-3
     batch_size: Count = 64
     target_entropy_ratio: Ratio = 0.7
     """Entropy that a learned temperature aims at, as a share of the largest possible one, the logarithm of the number
     of allowed actions. Near 1 an improving policy cannot reach it, and the temperature grows without bound."""
-    critic_entropy: bool = True
+    critic_entropy: bool = False
     """Include future entropy in the values; the actor's loss includes its entropy in any case."""
     target: Literal["min", "mean"] = "min"
     """How the values of the critics are combined, for targets and for the actor."""
@@ -68,4 +69,5 @@ SPEC = AlgorithmSpec(
     build_experience=functools.partial(replay_experience, keep_masks=True),
     obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "env": {"id": "CartPole-v1"}},
+    classic=Task("CartPole-v1", 50_000),
 )

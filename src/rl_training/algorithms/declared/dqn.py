@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, MemorylessConfig, q_learner
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
+from rl_training.config.schema import Count
 
 if TYPE_CHECKING:
     from rl_training.algorithms.dqn import DQN
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 class DQNConfig(MemorylessConfig):
     """Hyper-parameters of DQN."""
 
+    batch_size: Count = 128
     loss: Literal["huber", "mse"] = "huber"
     """Huber loss, which is linear for errors above 1, or squared error."""
 
@@ -40,4 +42,5 @@ SPEC = AlgorithmSpec(
     build_experience=replay_experience,
     obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
+    classic=Task("CartPole-v1", 50_000),
 )

@@ -15,7 +15,7 @@ from rl_training.algorithms.building import (
 )
 from rl_training.algorithms.declared.value_based import SMALLEST, QLearningConfig
 from rl_training.algorithms.options import MemoryOptions
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count, CountOrZero, ExperimentConfig, Fraction, parse_number
 from rl_training.errors import ConfigError
 
@@ -192,4 +192,5 @@ SPEC = AlgorithmSpec(
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "sequence_length": 9, "core_size": 8},
     },
+    classic=Task("CartPole-v1", 50_000),
 )

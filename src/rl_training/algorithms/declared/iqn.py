@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, QuantileConfig, Quantiles, q_learner
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ class IQNConfig(QuantileConfig):
 
     fixed: ClassVar[tuple[str, ...]] = ("num_cosines",)
 
-    num_quantiles: Quantiles = 64
+    num_quantiles: Quantiles = 16
     """Fractions drawn for the estimates of each sample."""
-    num_target_quantiles: Quantiles = 64
+    num_target_quantiles: Quantiles = 16
     """Fractions drawn for the targets of each sample."""
     num_policy_quantiles: Quantiles = 32
     """Evenly spaced fractions over which values are averaged to choose an action."""
@@ -55,4 +55,5 @@ SPEC = AlgorithmSpec(
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 8, "num_target_quantiles": 8},
     },
+    classic=Task("CartPole-v1", 50_000),
 )

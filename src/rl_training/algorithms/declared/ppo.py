@@ -11,7 +11,7 @@ from rl_training.algorithms.declared.on_policy import (
     build_rollout,
 )
 from rl_training.algorithms.options import NotNegative
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count, ExperimentConfig, PositiveFloat
 
 if TYPE_CHECKING:
@@ -109,4 +109,5 @@ SPEC = AlgorithmSpec(
     action_kinds=ACTION_KINDS,
     obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
+    classic=Task("CartPole-v1", 100_000),
 )

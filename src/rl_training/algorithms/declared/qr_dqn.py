@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, QuantileConfig, Quantiles, q_learner
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 
 if TYPE_CHECKING:
     from rl_training.algorithms.qr_dqn import QRDQN
@@ -17,7 +17,7 @@ class QRDQNConfig(QuantileConfig):
 
     fixed: ClassVar[tuple[str, ...]] = ("num_quantiles",)
 
-    num_quantiles: Quantiles = 200
+    num_quantiles: Quantiles = 50
 
 
 def build_learner(context: BuildContext) -> QRDQN:
@@ -45,4 +45,5 @@ SPEC = AlgorithmSpec(
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 16, "learning_rate": 1e-2},
     },
+    classic=Task("CartPole-v1", 50_000),
 )

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rl_training.algorithms.declared import c51
-from rl_training.algorithms.options import Steps
 from rl_training.config.schema import Fraction, PositiveFloat
 
 
 class RainbowConfig(c51.C51Config):
     """Hyper-parameters of Rainbow."""
 
-    learning_rate: PositiveFloat = 6.25e-5
     adam_eps: PositiveFloat = 1.5e-4
-    n_step_return: Steps = 3
     double: bool = True
     dueling: bool = True
     noisy: bool = True

@@ -10,7 +10,7 @@ from rl_training.algorithms.building import refuse_network_options
 from rl_training.algorithms.declared.on_policy import ACTION_KINDS, build_head, build_rollout
 from rl_training.algorithms.declared.ppo import SMALLEST, ClippedConfig
 from rl_training.algorithms.options import MemoryOptions, Size
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count
 from rl_training.errors import ConfigError
 
@@ -93,4 +93,5 @@ SPEC = AlgorithmSpec(
     action_kinds=ACTION_KINDS,
     obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "algo_kwargs": {**SMALLEST["algo_kwargs"], "core_size": 8}},
+    classic=Task("CartPole-v1", 100_000),
 )

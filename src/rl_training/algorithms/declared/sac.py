@@ -14,7 +14,7 @@ from rl_training.algorithms.declared.actor_critic import (
     continuous_learner,
     model_options,
 )
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import (
     AlgorithmConfig,
     AutoOrNumber,
@@ -140,4 +140,5 @@ SPEC = AlgorithmSpec(
     action_kinds=frozenset({"continuous"}),
     obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
+    classic=Task("Pendulum-v1", 20_000),
 )

@@ -12,7 +12,7 @@ from rl_training.algorithms.declared.actor_critic import (
     model_options,
 )
 from rl_training.algorithms.declared.ddpg import DeterministicConfig
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count
 
 if TYPE_CHECKING:
@@ -57,4 +57,5 @@ SPEC = AlgorithmSpec(
     action_kinds=frozenset({"continuous"}),
     obs_kinds=EVERY_OBS,
     smallest=SMALLEST,
+    classic=Task("Pendulum-v1", 20_000),
 )

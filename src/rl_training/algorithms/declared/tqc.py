@@ -8,7 +8,7 @@ from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.actor_critic import SMALLEST, continuous_learner
 from rl_training.algorithms.declared.sac import SACConfig, sac_model_options
 from rl_training.algorithms.declared.value_based import Quantiles
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import CountOrZero, ExperimentConfig
 
 if TYPE_CHECKING:
@@ -68,4 +68,5 @@ SPEC = AlgorithmSpec(
         **SMALLEST,
         "algo_kwargs": {**SMALLEST["algo_kwargs"], "num_quantiles": 5, "drop_quantiles": 1},
     },
+    classic=Task("Pendulum-v1", 20_000),
 )

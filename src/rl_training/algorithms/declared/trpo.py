@@ -14,7 +14,7 @@ from rl_training.algorithms.declared.on_policy import (
 )
 from rl_training.algorithms.declared.ppo import SMALLEST
 from rl_training.algorithms.options import NotNegative
-from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext
+from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
 from rl_training.config.schema import Count, PositiveFloat, parse_number
 
 if TYPE_CHECKING:
@@ -74,4 +74,5 @@ SPEC = AlgorithmSpec(
     action_kinds=ACTION_KINDS,
     obs_kinds=EVERY_OBS,
     smallest={**SMALLEST, "algo_kwargs": {"n_steps": 32, "batch_size": 16, "target_kl": 0.1}},
+    classic=Task("CartPole-v1", 100_000),
 )
