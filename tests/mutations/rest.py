@@ -293,8 +293,8 @@ REST = [
         "native/mlp.c",
         "test_compiled_mlp.py",
         (
-            "            add_rows(grad, count, outputs, gradient + outputs * inputs);\n        }\n        if (layer > 0) {",
-            "        }\n        if (layer > 0) {",
+            "add_rows(grad, count, outputs, gradient + outputs * inputs);",
+            "",
             "biases are not learned",
         ),
         (
