@@ -28,6 +28,8 @@ from rl_training.runtime.signals import SignalGuard
 from rl_training.shell import quoted_path
 from rl_training.statistics import iqm, seeds_interval
 
+MAX_SEEDS = 10_000
+"""Of one experiment; each has a folder."""
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
 
@@ -67,6 +69,12 @@ class ExperimentManager:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
         if jobs > 1 and (env is not None or network is not None):
             raise ConfigError("jobs: an env or network given as an object runs in this process only: jobs=1")
+        if not 1 <= seeds <= MAX_SEEDS:
+            raise ConfigError(f"seeds: {seeds} is not allowed: should be from 1 to {MAX_SEEDS}")
+        if config.seed + seeds > 2**63:
+            raise ConfigError(
+                f"seed: {seeds} seeds from {config.seed} on go beyond the largest one, 2**63 - 1"
+            )
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
         self.folder = Path(folder) if folder is not None else new_run_path(config, ending=f"-{seeds}seeds")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import RLTrainingError, printable
 from rl_training.plain_files import read_plain, replacing
 from rl_training.statistics import MIN_SCORES, FloatArray, iqm, seeds_interval
 
@@ -191,7 +191,8 @@ def _new_figure(title: str, legend_rows: int = 1) -> tuple[Figure, Axes]:
 
 
 def _draw_line(axes: Axes, series: Series, color: str, label: str, *, width: float, alpha: float = 1) -> None:
-    (line,) = axes.plot(*series, color=color, alpha=alpha, linewidth=width, label=label)
+    # Names of folders may hold bytes that are no text, which fonts do not take.
+    (line,) = axes.plot(*series, color=color, alpha=alpha, linewidth=width, label=printable(label))
     if series.steps.size == 1:
         # A line through a single point has no length and would be invisible.
         line.set(marker="o", markersize=4 * width)
