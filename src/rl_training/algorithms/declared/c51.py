@@ -41,7 +41,7 @@ class C51Config(MemorylessConfig):
         furthest = max(abs(self.v_min), abs(self.v_max))
         name = "v_max" if abs(self.v_max) == furthest else "v_min"
         if not 1e-30 <= furthest <= 1e30:
-            raise ValueError(f"algo_kwargs.{name}: {getattr(self, name):g} is too much for single precision")
+            raise ValueError(f"algo_kwargs.{name}: {getattr(self, name):g} is too large for single precision")
         if (self.v_max - self.v_min) / (self.num_atoms - 1) < 1e-5 * furthest:
             raise ValueError(
                 f"algo_kwargs.{name}: {getattr(self, name):g} is so large that {self.num_atoms} atoms between "
