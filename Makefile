@@ -35,7 +35,7 @@ generated: $(VENV)/installed
 	$(BIN)/python tools/generate.py
 
 docs: $(VENV)/installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 bench: $(VENV)/installed-bench $(PEERS)/installed

@@ -312,7 +312,7 @@ def test_resume_says_what_changes_from_here_on(cli: Callable[..., Any], tmp_path
     done = cli("resume", tmp_path / "run", "total_timesteps=700", "algo_kwargs.batch_size=32")
     assert "changed from here on: algo_kwargs.batch_size\n" in done.err
     again = cli("resume", tmp_path / "run")
-    assert "the budget is used up" in again.err
+    assert "the run is complete; total_timesteps=N trains longer" in again.err
     assert "changed" not in again.err
 
 
@@ -323,7 +323,7 @@ def test_overrides_that_nothing_is_trained_with_are_refused(cli: Callable[..., A
     for key in ("algo_kwargs.learning_rate", "evaluation.final_episodes"):
         done = cli("resume", tmp_path / "run", f"{key}=1")
         assert (done.code, done.out) == (2, "")
-        assert done.err.startswith(f"error: {key}: changes nothing, as the budget is used up")
+        assert done.err.startswith(f"error: {key}: has no effect, because the run is complete")
     assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
 
 

@@ -298,7 +298,7 @@ def test_resume_falls_back_from_a_damaged_checkpoint_and_says_so(cli: Cli, run: 
     code, _, err = cli("resume", run, "total_timesteps=700")
     assert code == 0
     assert f"warning: {damaged}: its content does not match the manifest's sha256\n" in err
-    assert "going on from step-000000500, the newest checkpoint that verifies\n" in err
+    assert "going on from step-000000500, the newest intact checkpoint\n" in err
     assert "resuming at step 500 of 700" in err
     assert steps_saved(run) == 700
 
@@ -370,7 +370,7 @@ def test_a_run_from_before_a_key_existed_goes_on_without_a_word_about_it(cli: Cl
     code, _, err = cli("resume", run, "logging.frequency=50")
     assert (code, err) == (
         2,
-        "error: logging.frequency: changes nothing, as the budget is used up; total_timesteps=N goes further\n",
+        "error: logging.frequency: has no effect, because the run is complete; total_timesteps=N trains longer\n",
     )
     code, _, err = cli("resume", run, "total_timesteps=700")
     assert code == 0

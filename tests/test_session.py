@@ -169,7 +169,7 @@ def test_what_is_not_exact_is_said(
     monkeypatch.setattr(resuming, "environment_facts", lambda *_: {**facts, "torch": "99.0"})
     resume(tmp_path / "run", "total_timesteps=500")
     assert capsys.readouterr().err == (
-        f"torch {facts['torch']} → 99.0: going on, but not bit for bit\n"
+        f"torch {facts['torch']} → 99.0: continuing, but not bit for bit\n"
         "total_timesteps 400 → 500: schedules stay those of 400 steps; schedule_timesteps=500 stretches them\n"
     )
 

@@ -42,4 +42,4 @@ def check_memory_options(policy: Any, state: Path | None, begins: Any, gained: A
     if carry is not None and state is None:
         from rl_training.runtime.console import notice
 
-        notice("no --state: taken for the beginning of an episode")
+        notice("no --state: an episode begins")

@@ -63,7 +63,7 @@ def resolve(path: str, key: str) -> Any:
 
 def _refuse_standard_library(module: str, path: str, key: str) -> None:
     if module != "__main__" and module.partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"{key}: '{path}' is of Python's standard library, which holds no such thing")
+        raise ConfigError(f"{key}: '{path}' is part of Python's standard library, which cannot be used here")
 
 
 def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
