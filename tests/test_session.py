@@ -322,7 +322,7 @@ def test_a_best_that_could_not_be_saved_does_not_keep_out_the_next(
 
     monkeypatch.setattr(saving, "write_checkpoint", save)
     start(tmp_path / "run", Rising(1.0, 9.0, 5.0, 2.0))
-    assert warnings() == ["warning: no; training goes on, the previous checkpoint is intact"]
+    assert warnings() == ["warning: no; training goes on, step-000000100 is the newest checkpoint"]
     best = read_hint(tmp_path / "run" / "checkpoints", "best")
     assert best is not None
     assert best.name == "step-000000300"

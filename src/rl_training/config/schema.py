@@ -53,6 +53,11 @@ def parse_auto_or_number(value: Any) -> Any:
         raise ValueError("should be auto or a number") from None
 
 
+def alternatives(pattern: str) -> list[str]:
+    """Return the words that a pattern such as ``^(cpu|cuda(:\\d+)?)$`` allows."""
+    return [word.replace(r"(:\d+)?", "[:N]") for word in pattern.strip("^$")[1:-1].split("|")]
+
+
 AutoOrNumber = Annotated[float | Literal["auto"], BeforeValidator(parse_auto_or_number)]
 Int = Annotated[int, BeforeValidator(parse_number)]
 Float = Annotated[float, BeforeValidator(parse_number)]
