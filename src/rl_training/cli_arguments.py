@@ -49,10 +49,10 @@ def training_source(
         raise ConfigError(
             "CONFIG: is missing; give one, such as dqn/cartpole (rl-training list shows all), or --algo and --env"
         )
-    from rl_training.algorithms import catalogue
+    from rl_training.experiment import registry
 
-    by_class = catalogue.by_class_name(algo)
-    spec = catalogue.find(algo) if by_class is None else by_class
+    by_class = {spec.class_name: name for name, spec in registry.algorithms().items()}
+    spec = registry.get(by_class.get(algo, algo))
     if not env and "env.id" not in overrides:
         raise ConfigError("--env: is missing; --algo needs an environment, such as --env CartPole-v1")
     said = ""

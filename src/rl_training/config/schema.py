@@ -17,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from rl_training.config.wrappers import check_wrappers
+
 _SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?([kmb])?", re.IGNORECASE)
 
@@ -292,5 +294,6 @@ class ExperimentConfig(Model, Generic[K]):
             raise ValueError(
                 f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes"
             )
+        check_wrappers(self.env.wrappers, self.evaluation.env.wrappers, self.algo_kwargs, self.algo)
         self.algo_kwargs.check(self)
         return self
