@@ -84,7 +84,8 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
             raise
         raise _refused(config.id, error, kwargs) from error
     if not isinstance(env, gym.Env):
-        raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
+        old = "; derive it from gymnasium.Env" if hasattr(env, "step") and hasattr(env, "reset") else ""
+        raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env{old}")
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), gym.Space):
             raise ConfigError(f"env.id: '{config.id}' has no {name}")
