@@ -76,7 +76,7 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
         with warnings.catch_warnings():
             # Gymnasium warns of a render mode that there is not before the environment refuses it.
             warnings.filterwarnings("ignore", message=".*render_mode")
-            env = make(**kwargs)
+            env: Any = make(**kwargs)
     except RLTrainingError:
         raise
     except BaseException as error:
