@@ -117,7 +117,7 @@ def build_learner(context: BuildContext) -> DRQN:
     if context.network is not None:
         if not features:
             raise ConfigError(
-                "network.hidden_sizes: should not be empty; the last entry is the size of a custom encoder's output"
+                "network.hidden_sizes: should not be empty; the last one is the number of features of a custom encoder"
             )
         refuse_network_options(context, f"belongs to the packaged encoder; {BRINGS_ALONG}")
         axes = ("observations", "features: the last of network.hidden_sizes")
