@@ -496,6 +496,30 @@ def test_a_worker_that_hangs_or_dies_is_named(cli: Cli, tmp_path: Path, fault: s
     check_env_error(cli, tmp_path / "run", words, line)
 
 
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("old reset", "reset(): expected (obs, info), got ndarray (episode seed {seed}, step 0)"),
+        (
+            "no seed",
+            "reset(): expected reset(self, *, seed=None, options=None) that returns (obs, info), got "
+            "Old.reset() got an unexpected keyword argument 'seed' (episode seed {seed}, step 0)",
+        ),
+        (
+            "old step",
+            "step(): expected (obs, reward, terminated, truncated, info), got 4 values (episode seed {seed}, step 1)",
+        ),
+    ],
+)
+def test_an_environment_of_the_old_api_is_told_what_is_expected(
+    cli: Cli, tmp_path: Path, fault: str, line: str
+) -> None:
+    words = ("env.id=helpers.faulty_envs:old", f"env.kwargs.fault={fault}")
+    code, _, err = cli(*train(tmp_path / "run", *words))
+    assert code == 3
+    assert err.splitlines()[-1] == f"error: env 0: {line.format(seed=first_seed(0))}"
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
 def test_an_env_that_cannot_begin_an_episode(cli: Cli, tmp_path: Path, vectorization: str) -> None:
     words = faulty("raise in reset", f"env.vectorization={vectorization}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import cli_streams, current_folder
-from rl_training.cli_arguments import check_memory_options, parse_json, run_path
+from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
 from rl_training.cli_output import print_evaluation, print_seeds, print_training, shown
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
@@ -59,10 +59,22 @@ def _root(
 
 @app.command()
 def train(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG] [KEY=VALUE]...",
+            help="A YAML file or a packaged name, such as dqn/cartpole, and settings to override.",
+        ),
+    ] = None,
     config: Annotated[
-        str, typer.Option("--config", "-c", help="A YAML file or a packaged config, such as dqn/cartpole.")
-    ],
-    overrides: Overrides = None,
+        str | None, typer.Option("--config", "-c", metavar="CONFIG", help="The same as CONFIG.")
+    ] = None,
+    algo: Annotated[
+        str | None, typer.Option(help="An algorithm, with its defaults, instead of a config: dqn.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(help="The environment, the same as env.id=ENV: Acrobot-v1.")
+    ] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="The run folder; by default a new one below runs/.")
     ] = None,
@@ -70,7 +82,10 @@ def train(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds to run, counted from --seed.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of seeds that run at the same time.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of seeds that run at the same time.", show_default="1"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
     trust: TrustOption = False,
 ) -> None:
@@ -78,15 +93,19 @@ def train(
 
     A config file may name code in the current folder. If CONFIG is a run folder, that needs --trust.
     """
+    if jobs is not None and seeds is None:
+        raise ConfigError("--jobs: goes with --seeds N only")
     from rl_training.experiment.configs import check_source, is_run_folder, load_config
 
-    given = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
-    experiment = load_config(config, given)
-    check_source(config, experiment, trust=trust)
-    if trust or not is_run_folder(config):
+    source, given, budget = training_source(words, config, algo, env, seed)
+    experiment = load_config(source, given)
+    check_source(source, experiment, trust=trust)
+    if budget:
+        notice(budget)
+    if trust or not is_run_folder(source):
         current_folder.offer()
     if seeds is not None:
-        _train_seeds(experiment, seeds, jobs, run_dir, quiet)
+        _train_seeds(experiment, seeds, jobs or 1, run_dir, quiet)
         return
     from rl_training.experiment import registry
 

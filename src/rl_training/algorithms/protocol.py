@@ -85,6 +85,10 @@ class Algorithm(Protocol[B_contra]):
 class Experience(Protocol[B]):
     """What is kept of the transitions, and when and how it is dealt out again."""
 
+    def actions(self) -> Iterator[Array]:
+        """Yield all actions that are kept, in arrays [..., *action]: those of a checkpoint are looked at."""
+        ...
+
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
         ...

@@ -10,6 +10,7 @@ from rl_training.data.n_step import NStepFolder
 from rl_training.data.results import UpdateResult
 from rl_training.data.transitions import Batch, SequenceBatch, Transitions
 from rl_training.errors import CheckpointError
+from rl_training.spaces import Array
 
 MOST_OWED = 10_000
 """Rounds of updates that can have been due before the first sequence was complete."""
@@ -65,6 +66,10 @@ class PacedReplay(ABC, Generic[B]):
         after = env_steps - self._refilled_from - self._learning_starts
         return after // self._train_freq if after > 0 else 0
 
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the buffer."""
+        yield from self.buffer.actions()
+
     def feedback(self, batch: B, result: UpdateResult) -> None:
         """Do nothing: uniform replay has no use for what an update found out about its batch."""
         return
@@ -102,6 +107,11 @@ class ReplayExperience(PacedReplay[Batch]):
         folded = self._folder.fold(step)
         if len(folded[2]):
             self.buffer.add(*folded)
+
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the buffer and in open windows."""
+        yield from super().actions()
+        yield self._folder.actions
 
     def interrupt(self) -> None:
         """Forget unfinished windows: the episodes they belong to will not go on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -149,6 +149,10 @@ class ImageReplayBuffer:
         return int(np.searchsorted(needed, oldest))  # in order, as the steps are
 
     # Reading
+
+    def actions(self) -> Iterator[Array]:
+        """Yield all rows' actions, zeros where no step was made."""
+        yield self._rings.rows["action"]
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions uniformly, as tensors on the buffer's device."""

@@ -46,6 +46,11 @@ class NStepFolder:
         self._full = np.full(num_envs, gamma)
         self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
 
+    @property
+    def actions(self) -> Array:
+        """Actions of windows [num_envs, n, *action], zeros where none has begun yet."""
+        return self._action
+
     def fold(self, step: Transitions) -> Folded:
         """Take one step and return the windows that it completes, possibly none."""
         if self.n == 1:

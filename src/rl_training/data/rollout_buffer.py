@@ -192,6 +192,10 @@ class RolloutBuffer:
             {name: array[t] for name, array in self._carry.items()} or None,
         )
 
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the rows so far; where no step was made, those of an earlier rollout."""
+        yield self._action[: self._count]
+
     def feedback(self, batch: Rollout, result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 

@@ -17,17 +17,21 @@ from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.processes import Job, run_jobs
+from rl_training.experiment.progress import SuiteProgress
 from rl_training.experiment.results import RunResult, read_result
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.runtime.checkpoint_format import parse_step_name
 from rl_training.runtime.console import notice
 from rl_training.runtime.curves import plot_seeds
 from rl_training.runtime.folder import new_run_path, write_whole
+from rl_training.runtime.report import steps_of
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
 from rl_training.shell import quoted_path
 from rl_training.statistics import iqm, seeds_interval
 
+MAX_SEEDS = 10_000
+"""Of one experiment; each has a folder."""
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
 
@@ -76,6 +80,12 @@ class ExperimentManager:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
         if jobs > 1 and (env is not None or network is not None):
             raise ConfigError("jobs: an env or network given as an object runs in this process only: jobs=1")
+        if not 1 <= seeds <= MAX_SEEDS:
+            raise ConfigError(f"seeds: {seeds} is not allowed: should be from 1 to {MAX_SEEDS}")
+        if config.seed + seeds > 2**63:
+            raise ConfigError(
+                f"seed: {seeds} seeds from {config.seed} on go beyond the largest one, 2**63 - 1"
+            )
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
         self.folder = Path(folder) if folder is not None else new_run_path(config, ending=f"-{seeds}seeds")
@@ -161,10 +171,12 @@ class ExperimentManager:
                 raise self._interrupted(guard.received)
 
     def _train_apart(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
-        def tell(job: Job) -> None:
-            self._tell(job.key, console)
-
-        failures = run_jobs(self._jobs_of(left), self._jobs, guard, on_done=tell)
+        paths = {f"{self.config.algo} on {self.config.env.id}": [self.path(seed) for seed in self.seeds]}
+        steps = dict.fromkeys(paths, self.config.total_timesteps)
+        with SuiteProgress(paths, steps, len(self.seeds) - len(left), console) as progress:
+            failures = run_jobs(
+                self._jobs_of(left), self._jobs, guard, on_done=progress.done, on_tick=progress.tick
+            )
         if guard.received is not None:
             raise self._interrupted(guard.received)
         if failures:
@@ -194,7 +206,7 @@ class ExperimentManager:
         logs = [self.path(seed) / "metrics.jsonl" for seed in self.seeds]
         title = f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds"
         try:
-            plot_seeds(logs, self.folder / "curve.png", title)
+            plot_seeds(logs, self.folder / "curve.png", title, steps=steps_of(self.config.env))
         except (RLTrainingError, OSError) as error:  # a damaged log costs the picture, not the scores
             notice(f"warning: no curve.png: {error}")
         plain = {

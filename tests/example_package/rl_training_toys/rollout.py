@@ -31,6 +31,11 @@ class Rollout:
         rollout, self._steps = self._steps, []
         return iter([rollout])
 
+    def actions(self) -> Iterator[Any]:
+        """Yield the actions of the rollout so far."""
+        for step in self._steps:
+            yield step.action
+
     def feedback(self, batch: list[Transitions], result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 
