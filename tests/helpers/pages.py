@@ -100,7 +100,7 @@ def run(folder: Path, block: Block) -> str:
                     raise
 
     child = Child(folder, work)
-    assert child.wait(180) == 0, f"{block.text}\n{child.out}\n{child.err}"
+    assert child.wait(400) == 0, f"{block.text}\n{child.out}\n{child.err}"
     return child.out + child.err
 
 
