@@ -52,6 +52,23 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert set(listed) == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | ELSEWHERE
 
 
+def test_the_speeds_in_the_readme_are_those_of_the_benchmarks() -> None:
+    measured = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*? \| ([\d,]+) \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    compared = 0
+    for ours, others in rows:
+        assert f" {ours} " in measured
+        for theirs, ratio in re.findall(r"([\d,]+) \((.*?) x\)", others):
+            assert f" {theirs} " in measured
+            assert abs(number(ours) / number(theirs) - float(ratio)) <= 0.0501
+            compared += 1
+    assert compared >= 9
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 def test_the_site_asks_no_other_host() -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert config["theme"]["font"] is False

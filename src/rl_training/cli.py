@@ -63,14 +63,14 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[CONFIG] [KEY=VALUE]...",
-            help="A YAML file or a packaged name, such as dqn/cartpole, and settings to override.",
+            help="A YAML file or a packaged config, such as dqn/cartpole, and settings to override.",
         ),
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", metavar="CONFIG", help="The same as CONFIG.")
     ] = None,
     algo: Annotated[
-        str | None, typer.Option(help="An algorithm, with its defaults, instead of a config: dqn.")
+        str | None, typer.Option(help="An algorithm with its defaults, instead of a config: dqn.")
     ] = None,
     env: Annotated[
         str | None, typer.Option(help="The environment, the same as env.id=ENV: Acrobot-v1.")

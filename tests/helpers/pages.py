@@ -15,6 +15,7 @@ import typer
 
 from helpers.children import Child
 from rl_training.cli import app, main
+from rl_training.cli_arguments import training_source
 from rl_training.experiment.configs import load_config, packaged_configs, packaged_suites
 
 ROOT = Path(__file__).parent.parent.parent
@@ -66,12 +67,15 @@ def understand(words: list[str], folder: Path) -> None:
     command: Any = typer.main.get_command(app)
     context: Any = command.commands[name].make_context(name, rest)
     given = context.params
-    settings = given.get("overrides") or []
-    if name == "resume" and given["checkpoint"] is not None and given["run"] is not None:
-        settings = [str(given["run"]), *settings]
-    if settings or name in ("train", "show"):
+    if name == "train":
+        told = (given[key] for key in ("words", "config", "algo", "env", "seed"))
+        config, settings, _ = training_source(*told)
+    else:
         config = given.get("config") or "dqn/cartpole"  # a run's is of any algorithm
-        load_config(folder / config if (folder / config).is_file() else config, settings)
+        settings = given.get("overrides") or []
+    if settings or name in ("train", "show"):
+        here = isinstance(config, str) and (folder / config).is_file()
+        load_config(folder / config if here else config, settings)
     if name == "benchmark":
         suite = given["suite"]
         assert suite in packaged_suites() or suite.endswith(".yaml"), suite
@@ -96,7 +100,7 @@ def run(folder: Path, block: Block) -> str:
                     raise
 
     child = Child(folder, work)
-    assert child.wait(180) == 0, f"{block.text}\n{child.out}\n{child.err}"
+    assert child.wait(400) == 0, f"{block.text}\n{child.out}\n{child.err}"
     return child.out + child.err
 
 

@@ -37,7 +37,10 @@ _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides 
 
 @dataclass(frozen=True)
 class Summary:
-    """Final evaluation means of all seeds, their IQM and, from five seeds on, its 95 % bootstrap interval."""
+    """Scores of all seeds (means of the final evaluation), their interquartile mean and its 95 % bootstrap interval.
+
+    There is no interval for fewer than five seeds.
+    """
 
     folder: Path
     seeds: tuple[int, ...]
@@ -47,13 +50,19 @@ class Summary:
 
 
 class ExperimentManager:
-    """Runs seeds ``config.seed, config.seed + 1, ...`` into one folder and gathers the results.
+    """Runs one config with several seeds, ``config.seed, config.seed + 1, ...``, and gathers the results in a folder.
 
-    A seed that is already finished there is not run again, and one that was cut short is resumed, so calling
-    ``run`` once more after an interruption completes the experiment; a larger ``total_timesteps`` carries every
-    seed on, with the schedules of the first budget, as for seeds that begin then (unless ``extend`` is false). Any
-    other change of the config needs another folder. ``jobs`` above 1 runs that many seeds at a time, each in a
-    process of its own.
+    Calling ``run`` again after an interruption completes the experiment: finished seeds are kept, the others are
+    resumed. With a larger ``total_timesteps``, every seed trains longer, with the schedules of the first budget
+    (unless ``extend`` is false). Any other change of the config needs another folder.
+
+    :param config: The config, from ``load_config``.
+    :param seeds: How many seeds.
+    :param folder: The folder; by default a new one below ``runs``.
+    :param jobs: How many seeds run at the same time, each in a process of its own.
+    :param env: A callable that makes the environment, if the config cannot name it; only with one job.
+    :param network: A callable that makes the network, in the same way.
+    :param extend: Whether finished seeds train longer if ``total_timesteps`` has grown.
     """
 
     def __init__(

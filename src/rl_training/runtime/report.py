@@ -22,18 +22,28 @@ _REPEATS = "rl_training.envs.pixels:ActionRepeat"
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished run says of itself."""
+    """Outcome of a run, ``agent.result``: where it is, how long it took, and its final evaluation."""
 
     run_dir: Path
+    """The run folder."""
     checkpoint: Path
+    """The newest checkpoint."""
     steps: int
+    """Environment steps of the whole run."""
     updates: int
+    """Gradient steps of the whole run."""
     episodes: int
+    """Training episodes that ended."""
     seconds: float
+    """How long it took."""
     time_split: str
+    """What the time was spent on, in percent."""
     metrics: dict[str, float]
+    """The last row of metrics, by name."""
     evaluation: Evaluation | None
+    """The final evaluation, if there was one."""
     stop_reason: str | None
+    """Why training ended before its budget, if it did."""
 
 
 def write_report(run: Run, folder: RunFolder, result: TrainResult) -> None:
