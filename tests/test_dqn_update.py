@@ -479,3 +479,11 @@ def test_one_environment_explores_as_often_as_many_do():
         learner.epsilon = epsilon
         others = np.mean([learner.act(obs, explore=True).action[0] != best for _ in range(2_000)])
         assert others == pytest.approx(0.75 * epsilon, abs=0.04)
+
+
+def test_a_target_interval_of_ones_own_means_copies_unless_tau_is_given():
+    assert (DQNConfig().target_update_interval, DQNConfig().tau) == (1, 0.01)
+    assert DQNConfig(target_update_interval=500).tau == 1.0
+    assert DQNConfig(target_update_interval=500, tau=0.3).tau == 0.3
+    saved = DQNConfig(target_update_interval=500).model_dump()
+    assert DQNConfig(**saved).tau == 1.0

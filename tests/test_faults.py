@@ -298,7 +298,7 @@ def test_resume_falls_back_from_a_damaged_checkpoint_and_says_so(cli: Cli, run: 
     code, _, err = cli("resume", run, "total_timesteps=700")
     assert code == 0
     assert f"warning: {damaged}: its content does not match the manifest's sha256\n" in err
-    assert "going on from step-000000500, the newest checkpoint that verifies\n" in err
+    assert "going on from step-000000500, the newest intact checkpoint\n" in err
     assert "resuming at step 500 of 700" in err
     assert steps_saved(run) == 700
 
@@ -370,7 +370,7 @@ def test_a_run_from_before_a_key_existed_goes_on_without_a_word_about_it(cli: Cl
     code, _, err = cli("resume", run, "logging.frequency=50")
     assert (code, err) == (
         2,
-        "error: logging.frequency: changes nothing, as the budget is used up; total_timesteps=N goes further\n",
+        "error: logging.frequency: has no effect, because the run is complete; total_timesteps=N trains longer\n",
     )
     code, _, err = cli("resume", run, "total_timesteps=700")
     assert code == 0
@@ -494,6 +494,30 @@ def test_an_env_that_errs_is_named_with_its_episode_and_step(
 def test_a_worker_that_hangs_or_dies_is_named(cli: Cli, tmp_path: Path, fault: str, line: str) -> None:
     words = faulty(fault, "env.vectorization=subprocess", "env.step_timeout=0.5")
     check_env_error(cli, tmp_path / "run", words, line)
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("old reset", "reset(): expected (obs, info), got ndarray (episode seed {seed}, step 0)"),
+        (
+            "no seed",
+            "reset(): expected reset(self, *, seed=None, options=None) that returns (obs, info), got "
+            "Old.reset() got an unexpected keyword argument 'seed' (episode seed {seed}, step 0)",
+        ),
+        (
+            "old step",
+            "step(): expected (obs, reward, terminated, truncated, info), got 4 values (episode seed {seed}, step 1)",
+        ),
+    ],
+)
+def test_an_environment_of_the_old_api_is_told_what_is_expected(
+    cli: Cli, tmp_path: Path, fault: str, line: str
+) -> None:
+    words = ("env.id=helpers.faulty_envs:old", f"env.kwargs.fault={fault}")
+    code, _, err = cli(*train(tmp_path / "run", *words))
+    assert code == 3
+    assert err.splitlines()[-1] == f"error: env 0: {line.format(seed=first_seed(0))}"
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])

@@ -358,7 +358,7 @@ def test_a_changed_env_is_made_with_lists_for_tuples() -> None:
 def test_without_a_memory_file_an_episode_begins_and_it_is_said(cli: Callable[..., Any], agent: DRQN) -> None:
     done = cli("predict", agent.run_dir, "--obs", "[0, 0]")
     assert done.code == 0
-    assert done.err.strip() == "no --state: taken for the beginning of an episode"
+    assert done.err.strip() == "no --state: an episode begins"
     assert int(done.out) in (0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Deep reinforcement learning that trains, resumes, evaluates and predicts through one surface."""
+"""Deep reinforcement learning: train, evaluate, resume and use agents from Python or from the command line."""
 
 import sys
 

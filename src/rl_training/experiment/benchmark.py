@@ -80,7 +80,7 @@ class Benchmark:
             raise Interrupted(f"{name}: stopped; the same command completes it", guard.received)
         if {"suite": self.suite.name, **machine_facts()} != facts:
             raise ConfigError(
-                f"{self.folder}: the package was changed while this ran, so that its runs may be of different code; "
+                f"{self.folder}: the package was changed while this ran, so its runs may be of different versions; "
                 "choose another folder with --run-dir"
             )
         result = self._gather(facts, failures, before)

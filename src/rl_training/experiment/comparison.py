@@ -185,7 +185,7 @@ def compare(folders: Mapping[str, Path]) -> Comparison:
     if len(envs) > 1:
         (one, first), (other, second) = list(envs.items())[:2]
         raise ConfigError(
-            f"compare: {first} is of {one} and {second} of {other}: their scores mean nothing together"
+            f"compare: {first} is of {one} and {second} of {other}: their scores cannot be compared"
         )
     named = [(result.name, result.scores) for result in results]
     return Comparison(results, judge(list(itertools.combinations(named, 2))))

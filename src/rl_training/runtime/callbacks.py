@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Override what you need; ``training`` gives the run, its numbers, ``log``, ``save`` and ``stop``."""
+    """Base of callbacks: override the methods that you need.
+
+    ``training`` has ``steps``, ``mean_return``, ``log(values)``, ``evaluate(episodes)``, ``save()`` and
+    ``stop(reason)``.
+    """
 
     def on_start(self, training: Session) -> None:
         """Called once before the first step, also when a run is resumed."""
 
     def on_step(self, training: Session) -> bool | None:
-        """Called after every step of the environments, before anything is logged, evaluated or saved.
+        """Called after every step of the environments, before logging, evaluation and saving.
 
         Returning False ends training, as ``training.stop`` does.
         """
@@ -33,15 +37,18 @@ class Callback:
         """Called once after the last step, before the final evaluation."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has to survive a resume."""
+        """Return what should be saved in checkpoints: numbers, texts, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned; called when a run is resumed."""
 
 
 class StopOnThreshold(Callback):
-    """Ends training once the mean evaluation return reaches a threshold."""
+    """Ends training when the mean evaluation return reaches a threshold, as the option ``evaluation.stop_at`` does.
+
+    :param threshold: The mean return to reach.
+    """
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold

@@ -69,7 +69,7 @@ class Policy:
             if not inside.all():
                 raise ConfigError(f"state: action should be from 0 to {self.actions.n}")
         if "reward" in like and gained is None and not begins.all():
-            raise ConfigError("reward: this agent also needs to know what its last action brought")
+            raise ConfigError("reward: this agent also needs the reward of its last action")
         return carry_on(carry, gained, begins)
 
     def _mask(self, given: Any, count: int, single: bool) -> Array:

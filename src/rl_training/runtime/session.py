@@ -13,7 +13,7 @@ from rl_training.plain_files import reason
 from rl_training.runtime.callbacks import Callback, keyed
 from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
-from rl_training.runtime.console import notice
+from rl_training.runtime.console import EpisodeProgress, notice
 from rl_training.runtime.evaluator import Abandoned, Evaluation, EvaluationError, evaluate
 from rl_training.runtime.folder import RunFolder, environment_facts
 from rl_training.runtime.loggers import LogBook
@@ -30,6 +30,8 @@ from rl_training.shell import command
 __all__ = ["Interrupted", "Session", "TrainResult"]
 
 
+FINAL_STEPS = 100_000
+"""Env steps after which the final evaluation begins no further episode, if training did not take more."""
 _STATE = frozenset(
     ["best", "best_at", "log_offset", "logged_at", "evaluation_due", "stop_reason", "callbacks"]
 )
@@ -89,8 +91,11 @@ class Session:
         if self._log is not None:
             self._log.write(self.steps, values)
 
-    def evaluate(self, episodes: int, *, stoppable: bool = False) -> Evaluation:
-        """Play evaluation episodes with the current weights; if ``stoppable``, a signal ends the run in between."""
+    def evaluate(self, episodes: int, *, stoppable: bool = False, **options: Any) -> Evaluation:
+        """Play evaluation episodes with the current weights; if ``stoppable``, a signal ends the run in between.
+
+        ``options`` are those of ``evaluator.evaluate``.
+        """
         run, guard = self.run, self._guard
         run.timer.lap("other")
         try:
@@ -102,6 +107,7 @@ class Session:
                 episodes,
                 run.env_factory,
                 lambda: stoppable and guard.received is not None,
+                **options,
             )
         except Abandoned:
             pass  # for a signal, which is heeded below and not as an error of this one
@@ -205,6 +211,9 @@ class Session:
         self._evaluation_due = False
         if self._stopped():
             return
+        if not clock.steps and 0 < config.evaluation.frequency <= config.total_timesteps:
+            # The first point of the curve: what there is before anything is learned. It is no candidate for the best.
+            self.log(self.evaluate(config.evaluation.episodes, stoppable=True).row())
         next_due = due.next
         run.timer.lap("other")
         for _ in train(run):
@@ -272,8 +281,7 @@ class Session:
         self.heed_signal()
         evaluation = None
         if run.config.evaluation.final_episodes:
-            evaluation = self.evaluate(run.config.evaluation.final_episodes, stoppable=True)
-            self.log(evaluation.row())
+            evaluation = self._evaluate_finally(run.config.evaluation.final_episodes)
         return TrainResult(
             self.folder.path,
             kept,
@@ -286,6 +294,21 @@ class Session:
             evaluation,
             self.stop_reason,
         )
+
+    def _evaluate_finally(self, episodes: int) -> Evaluation:
+        """Play the episodes that decide the result; of those that never end, not more than make sense."""
+        most = max(FINAL_STEPS, self.run.config.total_timesteps)
+        if self._log is not None:
+            self._log.end_bar()
+        with EpisodeProgress("final evaluation", episodes, console=self._console) as progress:
+            evaluation = self.evaluate(episodes, stoppable=True, tell=progress.tell, max_steps=most)
+        if (played := len(evaluation.returns)) < episodes:
+            notice(
+                f"final evaluation: {played} of {episodes} episodes, as they took {sum(evaluation.lengths):,} steps; "
+                f"none begins after {most:,}"
+            )
+        self.log(evaluation.row("final"))
+        return evaluation
 
     # Checkpoints
 

@@ -44,7 +44,7 @@ SPEC = replace(
     name="r2d2",
     class_name="R2D2",
     title="R2D2",
-    summary="DRQN with burn-in, priorities over sequences, n-step returns and rescaled values (not distributed)",
+    summary="DRQN with burn-in, prioritized sequences, n-step returns and rescaled values, in one process",
     paper="Kapturowski et al. 2019, Recurrent experience replay in distributed reinforcement learning",
     url="https://openreview.net/forum?id=r1lyTjAqYX",
     config=R2D2Config,
