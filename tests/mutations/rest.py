@@ -26,12 +26,16 @@ REST = [
             'key, equals, text = override.rpartition("=")',
             "values may not have an equals sign",
         ),
-        ("f\"; did you mean '{elsewhere}'?\"", '""', "a key of another place is not pointed at"),
         (
             'changed += changed_keys(old, new, f"{prefix}{key}.")',
             "changed += [key] * (old != new)",
             "changed keys lose where they are",
         ),
+    ),
+    *of(
+        "config/problems.py",
+        "test_config.py",
+        ("f\"; did you mean '{elsewhere}'?\"", '""', "a key of another place is not pointed at"),
     ),
     *of(
         "statistics.py",
