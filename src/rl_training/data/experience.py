@@ -10,6 +10,7 @@ from rl_training.data.n_step import NStepFolder
 from rl_training.data.results import UpdateResult
 from rl_training.data.transitions import Batch, SequenceBatch, Transitions
 from rl_training.errors import CheckpointError
+from rl_training.spaces import Array
 
 MOST_OWED = 10_000
 """Rounds of updates that can have been due before the first sequence was complete."""
@@ -37,8 +38,8 @@ class PacedReplay(ABC, Generic[B]):
         """Store one step of the environments."""
 
     @abstractmethod
-    def interrupt(self) -> None:
-        """Give up episodes that will not go on."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """Give up the episodes of these environments, or of all, which will not go on."""
 
     def batches(self, env_steps: int) -> Iterator[B]:
         """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
@@ -103,9 +104,9 @@ class ReplayExperience(PacedReplay[Batch]):
         if len(folded[2]):
             self.buffer.add(*folded)
 
-    def interrupt(self) -> None:
+    def interrupt(self, envs: Array | None = None) -> None:
         """Forget unfinished windows: the episodes they belong to will not go on."""
-        self._folder.forget()
+        self._folder.forget(envs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer, open windows and cadence."""
@@ -124,9 +125,9 @@ class SequenceExperience(PacedReplay[B]):
         """Store one step of the environments."""
         self.buffer.add(step)
 
-    def interrupt(self) -> None:
-        """End all episodes where they are."""
-        self.buffer.interrupt()
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, where they are."""
+        self.buffer.interrupt(envs)
 
 
 class ByPriority(PacedReplay[B]):
