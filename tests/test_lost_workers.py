@@ -87,9 +87,7 @@ def test_a_run_with_a_lost_worker_is_resumed_exactly(tmp_path: Path) -> None:
 def test_windows_of_a_lost_episode_do_not_go_on() -> None:
     run = Run(config_of("exit"))
     experience: Any = run.experience
-    opened = []
-    for _ in islice(train(run), 6):
-        opened.append(experience.state_dict()["n_step"]["open"].tolist())
+    opened = [experience.state_dict()["n_step"]["open"].tolist() for _ in islice(train(run), 6)]
     run.close()
     assert opened == [[1, 1], [2, 2], [2, 2], [2, 2], [2, 0], [2, 1]]
 
