@@ -271,7 +271,7 @@ DIFFERENT: dict[str, list[Difference]] = {
     ],
     "rainbow": [
         Difference(SMALL, {"buffer_size": (100_000, 1_000_000), "learning_starts": (1_000, 20_000)}),
-        but(quick(6.25e-5, 8_000, **SUPPORT), "n_step_return"),
+        but(quick(6.25e-5, 8_000, 64, **SUPPORT), "n_step_return"),
         GRADIENT,
     ],
     "drqn": [
