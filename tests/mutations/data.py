@@ -35,7 +35,7 @@ DATA = [
         ),
         ("self._open[full] -= 1", "pass", "the oldest window stays open"),
         (
-            "        self._open[:] = 0\n",
+            "        self._open[slice(None) if envs is None else envs] = 0\n",
             "        pass\n",
             "abandoned windows go on",
             "test_n_step.py test_faults.py",

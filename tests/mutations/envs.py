@@ -81,8 +81,8 @@ ENVS = [
             "observations change behind one's back",
         ),
         (
-            'self._unusable = f"a {command} failed or was interrupted"',
-            "pass",
+            'self._unusable = f"a {command} failed or was interrupted"\n        for',
+            "for",
             "replies of a failed exchange are taken for others",
         ),
         (

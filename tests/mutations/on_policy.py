@@ -184,7 +184,7 @@ ON_POLICY = [
         ),
         ("np.array(step.next_obs[i])", "step.next_obs[i]", "last observations are views of what changes"),
         (
-            "        self._begins[:] = True\n\n    # State",
+            "        self._begins[given] = True\n\n    # State",
             "\n    # State",
             "an interrupted episode goes on",
             "test_rollout_buffer.py test_ppo_trainer_smoke.py",
