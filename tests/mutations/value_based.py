@@ -147,8 +147,9 @@ VALUE_BASED = [
         (
             "        share_normalizers(self.online, copied)\n",
             "",
-            "the target network has statistics of its own, which never move",
+            "the target network has statistics of its own",
             "test_normalizer.py test_dqn_update.py",
+            "The learner observes with every normaliser that it owns, so both have the same statistics.",
         ),
     ),
     *of(
