@@ -17,7 +17,8 @@ class R2D2Config(drqn.DRQNConfig):
     batch_size: Count = 64
     n_step_return: Steps = 5
     target_update_interval: Count = 10_000
-    """Env steps between updates of the target network. The default is the paper's 2,500 updates, one every four steps."""
+    """Env steps between updates of the target network. The default is the paper's 2,500 updates, with one every four
+    steps."""
     dueling: bool = True
     prioritized: bool = True
     alpha: Fraction = 0.9
