@@ -460,7 +460,8 @@ def check_env_error(cli: Cli, run: Path, words: tuple[str, ...], line: str) -> N
     assert (code, out) == (3, "")
     said = err.splitlines()
     assert len(said) == 2
-    assert said[1] == f"error: {line}"
+    way_on = f"step-000000008 is the newest checkpoint; go on with: rl-training resume {run} --trust"
+    assert said[1] == f"error: {line}; {way_on}"
     traceback = Path(said[0].removeprefix("traceback: "))
     assert traceback.parent == run / "errors"
     assert "Traceback" in traceback.read_text()
@@ -492,7 +493,7 @@ def test_an_env_that_errs_is_named_with_its_episode_and_step(
     ],
 )
 def test_a_worker_that_hangs_or_dies_is_named(cli: Cli, tmp_path: Path, fault: str, line: str) -> None:
-    words = faulty(fault, "env.vectorization=subprocess", "env.step_timeout=0.5")
+    words = faulty(fault, "env.vectorization=subprocess", "env.step_timeout=0.5", "env.worker_restarts=0")
     check_env_error(cli, tmp_path / "run", words, line)
 
 
@@ -517,7 +518,7 @@ def test_an_environment_of_the_old_api_is_told_what_is_expected(
     words = ("env.id=helpers.faulty_envs:old", f"env.kwargs.fault={fault}")
     code, _, err = cli(*train(tmp_path / "run", *words))
     assert code == 3
-    assert err.splitlines()[-1] == f"error: env 0: {line.format(seed=first_seed(0))}"
+    assert last_line(err).startswith(f"error: env 0: {line.format(seed=first_seed(0))}; ")
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
@@ -525,7 +526,10 @@ def test_an_env_that_cannot_begin_an_episode(cli: Cli, tmp_path: Path, vectoriza
     words = faulty("raise in reset", f"env.vectorization={vectorization}")
     code, _, err = cli(*train(tmp_path / "run", *words))
     assert code == 3
-    assert last_line(err) == f"error: env 1: ValueError: no such level (episode seed {first_seed(1)}, step 0)"
+    told = (
+        f"error: env 1: ValueError: no such level (episode seed {first_seed(1)}, step 0); step-000000000 is "
+    )
+    assert last_line(err).startswith(told)
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "subprocess"])
@@ -604,10 +608,12 @@ def test_an_env_that_fails_in_evaluation_ends_the_run_with_a_sound_checkpoint(
     cli: Cli, tmp_path: Path
 ) -> None:
     run, seed = tmp_path / "run", next(EpisodeSeeds(seed_sequence(0, "evaluation")))
-    code, _, err = cli(*train(run, *fails_in_evaluation("raise"), "evaluation.frequency=250"))
+    assert cli(*train(run, *fails_in_evaluation("raise"), "total_timesteps=200")).code == 0
+    code, _, err = cli("resume", run, "--trust", "--quiet", "total_timesteps=600", "evaluation.frequency=250")
     assert code == 3
-    assert err.splitlines()[0].startswith("traceback: ")
-    assert last_line(err) == f"error: env 0: {RAISED} (episode seed {seed}, step 3)"
+    assert err.splitlines()[-2].startswith("traceback: ")
+    way_on = f"step-000000250 is the newest checkpoint; go on with: rl-training resume {run} --trust"
+    assert last_line(err) == f"error: env 0: {RAISED} (episode seed {seed}, step 3); {way_on}"
     kept = newest_checkpoint(run / "checkpoints")[0]
     assert (kept.step, kept.info["env_restore"]) == (250, "replayed")
     assert kept.tree["session"]["evaluation_due"] is True
@@ -626,8 +632,9 @@ def test_an_env_that_dies_in_evaluation_does_not_take_the_run_along(tmp_path: Pa
     words = (*fails_in_evaluation("die"), "env.vectorization=subprocess", "evaluation.frequency=250")
     child = command(tmp_path, *train(tmp_path / "run", *words))
     assert child.wait() == 3
-    assert last_line(child.err) == "error: env 0: worker killed by SIGKILL, perhaps out of memory"
-    assert steps_saved(tmp_path / "run") == 250
+    told = "error: env 0: worker killed by SIGKILL, perhaps out of memory; step-000000000 is the newest checkpoint"
+    assert last_line(child.err).startswith(told)
+    assert steps_saved(tmp_path / "run") == 0, "it came in the evaluation before training"
 
 
 def test_a_traceback_that_cannot_be_kept_does_not_cost_the_checkpoint(

@@ -172,6 +172,7 @@ def test_options_of_the_environments_are_read_back() -> None:
         "wrappers": [{"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
         "vectorization": "subprocess",
         "step_timeout": 31.5,
+        "worker_restarts": 6,
         "reset_timeout": 77.5,
     }
     config = small_config("dqn", total_timesteps=300, **{f"env.{key}": own for key, own in settings.items()})
@@ -180,7 +181,7 @@ def test_options_of_the_environments_are_read_back() -> None:
     try:
         envs: Any = run.collector.envs
         assert isinstance(envs, SubprocessVectorEnv)
-        assert (envs.num_envs, envs._step_timeout, envs._reset_timeout) == (3, 31.5, 77.5)
+        assert (envs.num_envs, envs._step_timeout, envs._reset_timeout, envs.restarts) == (3, 31.5, 77.5, 6)
         step, _ = run.collector.step(run.algorithm)
         assert step.reward.tolist() == [0.0, 0.0, 0.0], "of CartPole after Sutton and Barto"
         for _ in range(40):

@@ -105,8 +105,8 @@ class Experience(Protocol[B]):
         """Go on empty at this point of a run, whose checkpoint was saved without what was kept."""
         ...
 
-    def interrupt(self) -> None:
-        """Give up episodes that will not go on."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """Give up the episodes of these environments, or of all, which will not go on."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

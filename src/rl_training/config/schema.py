@@ -122,6 +122,9 @@ class EnvConfig(Model):
     """Seconds after which a subprocess environment counts as hung."""
     reset_timeout: PositiveFloat = 300.0
     """The same for a reset."""
+    worker_restarts: CountOrZero = 10
+    """How many subprocess environments that crashed or hung are replaced in a run, which costs the episode that was
+    lost; the next one ends the run, as any does with 0."""
 
 
 class NetworkConfig(Model):

@@ -38,8 +38,8 @@ class PacedReplay(ABC, Generic[B]):
         """Store one step of the environments."""
 
     @abstractmethod
-    def interrupt(self) -> None:
-        """Give up episodes that will not go on."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """Give up the episodes of these environments, or of all, which will not go on."""
 
     def batches(self, env_steps: int) -> Iterator[B]:
         """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
@@ -113,9 +113,9 @@ class ReplayExperience(PacedReplay[Batch]):
         yield from super().actions()
         yield self._folder.actions
 
-    def interrupt(self) -> None:
+    def interrupt(self, envs: Array | None = None) -> None:
         """Forget unfinished windows: the episodes they belong to will not go on."""
-        self._folder.forget()
+        self._folder.forget(envs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer, open windows and cadence."""
@@ -134,9 +134,9 @@ class SequenceExperience(PacedReplay[B]):
         """Store one step of the environments."""
         self.buffer.add(step)
 
-    def interrupt(self) -> None:
-        """End all episodes where they are."""
-        self.buffer.interrupt()
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, where they are."""
+        self.buffer.interrupt(envs)
 
 
 class ByPriority(PacedReplay[B]):

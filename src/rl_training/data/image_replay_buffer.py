@@ -116,9 +116,9 @@ class ImageReplayBuffer:
         if np.count_nonzero(ended):
             self._end_episodes(envs[ended])
 
-    def interrupt(self) -> None:
-        """End all episodes here, as a truncation would."""
-        envs = np.flatnonzero(self._age)
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, here, as a truncation would."""
+        envs = np.flatnonzero(self._age) if envs is None else envs[self._age[envs] > 0]
         self._rings.end(self._rings.places(envs, self._head[envs] - 1))
         self._end_episodes(envs)
 

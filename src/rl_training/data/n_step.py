@@ -103,9 +103,9 @@ class NStepFolder:
             self._mask = np.ones((*self._reward.shape, mask.shape[1]), np.bool_)
         self._mask[envs, newest] = True if mask is None else mask
 
-    def forget(self) -> None:
-        """Drop all open windows, as when episodes are abandoned."""
-        self._open[:] = 0
+    def forget(self, envs: Array | None = None) -> None:
+        """Drop the open windows of these environments, or all, as when episodes are abandoned."""
+        self._open[slice(None) if envs is None else envs] = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open windows."""

@@ -161,9 +161,9 @@ class RecurrentReplayBuffer:
         for env in envs[step.terminated | step.truncated]:
             self._end_episode(int(env))
 
-    def interrupt(self) -> None:
-        """End all episodes here, as a truncation would."""
-        for env in np.flatnonzero(self._age):
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, here, as a truncation would."""
+        for env in np.flatnonzero(self._age) if envs is None else envs[self._age[envs] > 0]:
             self._end_episode(int(env))
 
     def _write_masks(self, envs: Array, rows: Array, masks: Array | None) -> None:

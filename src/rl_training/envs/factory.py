@@ -121,7 +121,12 @@ def make_vector_env(
     close_all([probe])
     fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]
     if config.vectorization == "subprocess":
-        return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)
+        return SubprocessVectorEnv(
+            fns,
+            step_timeout=config.step_timeout,
+            reset_timeout=config.reset_timeout,
+            restarts=config.worker_restarts,
+        )
     return SyncVectorEnv(fns)
 
 

@@ -79,12 +79,33 @@ _SB3_METHODS = {
 }
 
 
+INSTEAD = {
+    "BaseCallback": "derive from rl_training.Callback and write on_step(self, training)",
+    "CallbackList": "learn(callback=[one, another]) takes a list",
+    "CheckpointCallback": "checkpoint={'frequency': 10_000, 'keep': 5} of the constructor saves while training",
+    "DummyVecEnv": "num_envs=8 of the constructor makes that many environments",
+    "EvalCallback": "evaluation={'frequency': 10_000, 'episodes': 10} of the constructor evaluates while training, and "
+    "the best checkpoint is kept",
+    "Monitor": "episodes are always counted; no wrapper is needed",
+    "ProgressBarCallback": "learn(progress_bar=True)",
+    "StopTrainingOnRewardThreshold": "evaluation={'stop_at': 475} of the constructor ends training there",
+    "SubprocVecEnv": "num_envs=8 and config={'env.vectorization': 'subprocess'} of the constructor make environments "
+    "in processes of their own",
+    "VecFrameStack": "config={'env.wrappers': [{'id': 'FrameStackObservation', 'kwargs': {'stack_size': 4}}]}",
+    "VecNormalize": "network={'normalize_obs': True}, and normalize_reward=True where the algorithm has it",
+    "make_vec_env": "num_envs=8 of the constructor makes that many environments",
+}
+"""Names of Stable-Baselines3, and what to write instead of them."""
+
+
 def as_callbacks(given: CallbackLike) -> list[Callback]:
     """Return a list of callbacks for one, several, a plain function, or none."""
     if given is None:
         return []
     kind = given if isinstance(given, type) else type(given)
     foreign = [name for name in _SB3_METHODS if name in dir(kind)]
+    if foreign and kind.__name__ in INSTEAD:
+        raise ConfigError(f"callback: {kind.__name__} is of another package; {INSTEAD[kind.__name__]}")
     if foreign:
         ours = _SB3_METHODS[foreign[0]]
         raise ConfigError(

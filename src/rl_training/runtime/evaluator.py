@@ -150,7 +150,9 @@ def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
     limit = WrapperConfig(id="TimeLimit", kwargs={"max_episode_steps": MAX_EPISODE_STEPS})
     # A native vector environment could not be given the seeds of single episodes.
     kind = "sync" if env.vectorization == "native" else env.vectorization
-    return env.model_copy(update={"vectorization": kind, "wrappers": (*env.wrappers, limit)})
+    # Episodes that are lost would not be those that every agent is compared by.
+    changed = {"vectorization": kind, "wrappers": (*env.wrappers, limit), "worker_restarts": 0}
+    return env.model_copy(update=changed)
 
 
 def _play(

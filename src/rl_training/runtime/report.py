@@ -74,6 +74,7 @@ def _plain(run: Run, result: TrainResult) -> dict[str, Any]:
         "steps": result.steps,
         "updates": result.updates,
         "episodes": result.episodes,
+        "lost_episodes": run.collector.episodes_lost,
         "seconds": result.seconds,
         "time_split": {name: round(seconds, 3) for name, seconds in run.timer.seconds.items()},
         "stop_reason": result.stop_reason,

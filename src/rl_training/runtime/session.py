@@ -175,10 +175,12 @@ class Session:
             return self._finish()
         except EvaluationError as error:
             self._save_after(error)
+            self._add_way_on(error)
             raise
         except EnvError as error:
             # The environments are in the middle of a step that failed: what they knew cannot be saved.
             self._save_after(error, envs_lost=True)
+            self._add_way_on(error)
             raise
         except NonFiniteError as error:
             kept = read_hint(self.folder.checkpoints, "latest")
@@ -195,9 +197,18 @@ class Session:
         saved = self._save_once()
         name = signal.Signals(number).name
         where = f"saved at step {self.steps}" if saved else self._saver.left()
+        raise Interrupted(f"{name}: stopped, {where}{self._way_on()}", number)
+
+    def _way_on(self) -> str:
+        """Say which command goes on with this run."""
+        if not self.folder.config.exists():
+            return ""
         trust = ["--trust"] if needs_trust(self.run.config) else []
-        again = f"; go on with: {command('rl-training', 'resume', self.folder.path, *trust)}"
-        raise Interrupted(f"{name}: stopped, {where}{again if self.folder.config.exists() else ''}", number)
+        return f"; go on with: {command('rl-training', 'resume', self.folder.path, *trust)}"
+
+    def _add_way_on(self, error: EnvError) -> None:
+        """Let an error end with the newest checkpoint, and the command that goes on from it."""
+        error.args = (f"{error}; {self._saver.left()}{self._way_on()}",)
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
@@ -257,6 +268,8 @@ class Session:
         run = self.run
         row = run.metrics.row()
         row["rollout/episodes"] = run.clock.episodes
+        if run.collector.episodes_lost:
+            row["rollout/lost_episodes"] = run.collector.episodes_lost
         row["train/n_updates"] = run.clock.updates
         row.update({f"train/{name}": value for name, value in run.algorithm.status().items()})
         seconds = max(run.timer.training, 1e-9)
@@ -375,5 +388,6 @@ class Session:
             "env_restore": tree["envs"]["restore"],
             "versions": environment_facts(config.threads, config.device),
             **({} if config.checkpoint.replay else {"left_out": ["replay"]}),
+            **({"lost_episodes": lost} if (lost := self.run.collector.episodes_lost) else {}),
         }
         return tree, info
