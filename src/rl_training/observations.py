@@ -237,10 +237,12 @@ class ObsSpec:
                 raise ConfigError(f"{key}: expected as many observations as in the other parts")
             count = own
             arrays.append(array[None] if single else array)
-        return self.joined(arrays) if self.packed else arrays[0], count is None
+        return self.joined(arrays), count is None
 
     def joined(self, arrays: Sequence[Array]) -> Array:
-        """Return the parts of N observations, each [N, *shape], as rows of bytes."""
+        """Return the parts of N observations, each [N, *shape], as one array [N, *shape of the spec]."""
+        if not self.packed:
+            return arrays[0]
         rows = np.zeros((len(arrays[0]), *self.shape), np.uint8)
         for part, array in zip(self.parts, arrays, strict=True):
             flat = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)

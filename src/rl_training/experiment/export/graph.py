@@ -48,9 +48,9 @@ class Field:
 class PolicyGraph(nn.Module):
     """Maps ``inputs``, each [B, *shape], to ``outputs``, in their order.
 
-    Observations come as the environment gives them, each part of a ``Dict`` or ``Tuple`` by itself. Actions leave in the
-    environment's units. Agents with a memory also take it, whether an episode begins, and what else they are told of
-    the step before; their memory after the observation is among the outputs.
+    Observations come as the environment gives them, each part of a ``Dict`` or ``Tuple`` by itself. Actions leave in
+    the environment's units. Agents with a memory also take it, whether an episode begins, and what else they are told
+    of the step before; their memory after the observation is among the outputs.
     """
 
     has_modes: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class PolicyGraph(nn.Module):
         return tuple(found[field.name] for field in self.outputs)
 
     def _seen(self, named: dict[str, torch.Tensor]) -> Observed:
-        """Return observations as networks see them: discrete numbers counted from 0, single numbers as arrays of one."""
+        """Return observations as networks see them: discrete numbers from 0 on, single ones as arrays of one."""
         parts = {}
         for part in self._obs.parts:
             value = named[input_name(part.name)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rl_training.experiment.export.onnx_file import NotExportable
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-_ONES = {"group": 1, "dilations": [1, 1], "ceil_mode": 0, "auto_pad": "NOTSET", "alpha": 1.0, "beta": 1.0}
+_LEFT_OUT = {"group": 1, "dilations": [1, 1], "ceil_mode": 0, "auto_pad": "NOTSET", "alpha": 1.0, "beta": 1.0}
 """Options that the runner leaves aside, because they have these values."""
 
 
@@ -39,22 +39,26 @@ def _operation(node: NodeProto) -> list[Any]:
     import onnx
 
     options = {one.name: _plain(onnx.helper.get_attribute_value(one)) for one in node.attribute}
-    if node.op_type == "Cast":
-        options["to"] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(options["to"])).name
-    if node.op_type == "Conv" and len(options.get("kernel_shape", ())) != 2:
-        raise _refused("Conv of other than two dimensions")
-    for name, value in _ONES.items():
-        if node.op_type != "Elu" and options.get(name, value) != value:
-            raise _refused(f"{node.op_type} with {name}={options[name]}")
     if node.op_type not in OPERATIONS or node.domain:
         raise _refused(node.op_type)
+    if node.op_type == "Cast":
+        options["to"] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(options["to"])).name
+    if node.op_type == "ConstantOfShape":
+        value = onnx.numpy_helper.to_array(options["value"])
+        options = {"value": value.item(), "dtype": value.dtype.name}
+    if node.op_type == "Conv" and len(options["strides"]) != 2:
+        raise _refused("convolutions of other than two dimensions")
+    for name, value in _LEFT_OUT.items():
+        if options.get(name, value) != value and not (node.op_type == "Elu" and name == "alpha"):
+            raise _refused(f"{node.op_type} with {name}={options[name]}")
     return [node.op_type, list(node.input), list(node.output), options]
 
 
 def _plain(value: Any) -> Any:
+    """Return the value of an option as JSON has it, but for tensors."""
     if isinstance(value, bytes):
         return value.decode()
-    return value if isinstance(value, int | float) else list(value)
+    return [*value] if isinstance(value, Iterable) else value
 
 
 def _refused(what: str) -> NotExportable:

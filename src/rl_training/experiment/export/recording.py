@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,10 +79,9 @@ def played(
     check_names(config, trust, env=env is None, network=False)
     options = config.evaluation.model_copy(update={"num_envs": ROWS})
     recorder, many = _Recorder(policy, steps), ROWS * steps + ROWS
-    try:
-        evaluate(recorder, config.env, policy.actions, options, many, env, recorder.full, obs=policy.obs)  # type: ignore[arg-type]
-    except Abandoned:
-        pass
+    agent: Any = recorder
+    with suppress(Abandoned):
+        evaluate(agent, config.env, policy.actions, options, many, env, recorder.full, obs=policy.obs)
     masks = None
     if any(mask is not None for mask in recorder.masks):
         assert isinstance(policy.actions, DiscreteActions)
