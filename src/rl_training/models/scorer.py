@@ -33,7 +33,7 @@ class Scorer(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.name = network, name
-        self.memory = dict(memory)
+        self.memory = {name: tensor.cpu() for name, tensor in memory.items()}
         self._step = step
 
     def forward(self, obs: Observed, memory: Memory) -> tuple[torch.Tensor, Memory]:

@@ -99,7 +99,7 @@ class PolicyGraph(nn.Module):
             value = named[input_name(part.name)]
             value = value[:, None] if part.scalar else value
             if any(part.starts):
-                value = value - torch.tensor(part.starts).reshape(part.shape)
+                value = value - torch.tensor(part.starts, device=value.device).reshape(part.shape)
             parts[part.path] = value
         return parts if self._obs.packed else parts[self._obs.parts[0].path]
 
@@ -120,7 +120,7 @@ class PolicyGraph(nn.Module):
         if isinstance(spec, DiscreteActions):
             return action + spec.start
         if isinstance(spec, MultiDiscreteActions):
-            return action + torch.tensor(spec.starts)
+            return action + torch.tensor(spec.starts, device=action.device)
         if isinstance(spec, MultiBinaryActions):
             return action
         wide = action.double()
@@ -138,18 +138,15 @@ def input_name(part: str) -> str:
 
 def _observed(part: ObsPart) -> Field:
     low = high = None
+    shape = () if part.scalar else part.shape
     if part.kind == "discrete":
-        low, high = (
-            list(part.starts),
-            [start + n - 1 for start, n in zip(part.starts, part.counts, strict=True)],
-        )
+        starts = np.reshape(part.starts, shape)
+        low, high = starts.tolist(), (starts + np.reshape(part.counts, shape) - 1).tolist()
     elif part.kind == "binary":
         low, high = 0, 1
     elif part.kind == "image":
         low, high = 0, part.high
-    return Field(
-        input_name(part.name), str(part.dtype), () if part.scalar else part.shape, part.describe(), low, high
-    )
+    return Field(input_name(part.name), str(part.dtype), shape, part.describe(), low, high)
 
 
 def _remembered(memory: Memory) -> list[Field]:

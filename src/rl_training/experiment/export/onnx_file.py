@@ -82,19 +82,17 @@ def _traced(graph: PolicyGraph) -> torch.export.ExportedProgram:
 
 def _refuse_operation(program: torch.export.ExportedProgram, error: Exception) -> NoReturn:
     """Name the operation that has no counterpart, and the part of the network that it belongs to."""
-    text = f"{error} {error.__cause__}"
-    node, operation = (
-        re.search(r"translating node %(\w+)", text),
-        re.search(r"OpOverload\(op='([^']+)'", text),
-    )
-    if node is None or operation is None:
+    found = re.search(r"OpOverload\(op='([^']+)'", f"{error} {error.__cause__}")
+    if found is None:
         raise NotExportable(f"the policy cannot be written as ONNX: {_first_line(error)}") from error
-    where = ("", "network")
-    for one in program.run_decompositions().graph.nodes:
-        stack = list(one.meta.get("nn_module_stack", {}).values())
-        if one.name == node[1] and stack:
-            where = stack[-1][0], str(stack[-1][1]).rpartition(".")[2]
-    raise NotExportable(f"{_part(*where)} does {operation[1]}, which ONNX does not know") from error
+    where = ("", "an unknown part")
+    # What the exporter made of an operation may not be called as it was in the network.
+    for graph in (program.graph, program.run_decompositions().graph):
+        for node in graph.nodes:
+            stack = list(node.meta.get("nn_module_stack", {}).values())
+            if stack and found[1].partition(".")[2] in str(node.target):
+                where = stack[-1][0], str(stack[-1][1]).rpartition(".")[2]
+    raise NotExportable(f"{_part(*where)} does {found[1]}, which ONNX does not know") from error
 
 
 def _part(path: str, kind: str) -> str:

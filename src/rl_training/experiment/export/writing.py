@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +17,11 @@ from rl_training.algorithms import catalogue
 from rl_training.algorithms.learner import Learner
 from rl_training.config import ExperimentConfig
 from rl_training.envs import EnvFactory
-from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.export import numpy_runner
 from rl_training.experiment.export.graph import PolicyGraph
 from rl_training.experiment.export.numpy_file import to_numpy
-from rl_training.experiment.export.onnx_file import OPSET, OnnxRunner, require_extra, to_onnx
+from rl_training.experiment.export.onnx_file import OPSET, NotExportable, OnnxRunner, require_extra, to_onnx
 from rl_training.experiment.export.parity import TOLERANCE, Different, Parity, Runner, compare
 from rl_training.experiment.export.recording import STEPS, Recording, record
 from rl_training.plain_files import replacing
@@ -58,7 +59,7 @@ def check_target(path: Path, overwrite: bool) -> None:
         for one in (path, card_of(path)):
             if one.is_dir():
                 raise ConfigError(f"--to: {one}: is a folder, not a file")
-            if one.exists() and not overwrite:
+            if os.path.lexists(one) and not overwrite:
                 raise ConfigError(
                     f"--to: {one}: exists already; --overwrite (in Python overwrite=True) replaces it"
                 )
@@ -88,7 +89,7 @@ def export_policy(
         raise ConfigError(
             f"export: {type(algorithm).__name__} is no Learner, so it does not say what it computes"
         )
-    graph = PolicyGraph(algorithm.scorer(), policy.obs, policy.actions).eval()
+    graph = PolicyGraph(algorithm.scorer(), policy.obs, policy.actions).to(algorithm.device).eval()
     facts = {
         "algorithm": config.algo,
         "environment": config.env.id,
@@ -98,12 +99,17 @@ def export_policy(
     model = to_onnx(graph, facts)
     onnx = path.suffix == ".onnx"
     content = model.SerializeToString() if onnx else to_numpy(model, graph, facts)
-    runner: Runner = OnnxRunner(content) if onnx else numpy_runner.Policy(content)
     recording = record(policy, config, steps, env, trust)
     try:
+        runner: Runner = OnnxRunner(content) if onnx else numpy_runner.Policy(content)
         parity = compare(policy, runner, graph.inputs, recording)
     except Different as error:
         raise Mismatch(f"{path}: not written: {error}") from None
+    except RLTrainingError:
+        raise
+    except Exception as error:  # of a runtime, which has classes of its own
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise NotExportable(f"{path}: not written: it does not run: {line}") from error
     card = _card(policy, config, graph, recording, parity, path, content, step)
     _write({card_of(path): json.dumps(card, indent=2).encode() + b"\n", path: content})
     return Exported(path, card_of(path), parity, len(content))
