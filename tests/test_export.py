@@ -22,7 +22,7 @@ from rl_training.experiment.export.parity import Different, Parity, compare
 from rl_training.experiment.export.recording import Recording, drawn, played
 from rl_training.spaces import Array
 
-REMEMBERING = {
+REMEMBERING: dict[str, dict[str, Any]] = {
     "drqn": {"algo_kwargs__core": "gru", "algo_kwargs__core_layers": 2, "algo_kwargs__dueling": True},
     "r2d2": {"algo_kwargs__restart_memory": True, "algo_kwargs__core_layers": 2},
     "recurrent_ppo": {
@@ -57,7 +57,6 @@ def test_every_algorithm_acts_alike(algo: str, slow: bool) -> None:
         assert parity.observations == 5 * steps
         assert parity.memory_steps == (steps if remembers else 0)
         assert parity.ties == 0
-        # A difference of exactly nothing in everything would mean that a policy was compared with itself.
         assert max(parity.largest.values()) < 1e-5
     assert str(Path(torch.__file__).parent).encode() not in one.onnx  # nothing of this machine
 
@@ -72,7 +71,7 @@ def test_every_kind_of_memory(algo: str) -> None:
     "kind", ["dict", "nested", "discrete", "multi_discrete", "double", "small_bool_image"]
 )
 def test_every_kind_of_observation(kind: str) -> None:
-    env = {"env": {"id": "helpers.observation_envs:Shown"}, "env__kwargs": {"kind": kind}}
+    env: dict[str, Any] = {"env": {"id": "helpers.observation_envs:Shown"}, "env__kwargs": {"kind": kind}}
     normalize = kind in ("dict", "double")
     one = made(trained("iqn", 60, **env, network__normalize_obs=normalize, algo_kwargs__learning_starts=40))
     for recording in (recorded(one, 20), drawn(one.policy, 20, "this is a test")):

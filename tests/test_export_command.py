@@ -116,7 +116,7 @@ def test_a_missing_extra_is_named(
 def test_what_differs_from_predict_is_not_written(
     run: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = type(registry.policy(run).algorithm)
+    learner: Any = type(registry.policy(run).algorithm)
     scorer = learner.scorer
 
     def other(self: Learner[Any, Any]) -> Any:
@@ -182,7 +182,8 @@ class Branches(nn.Module):
 
 class Exotic(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.special.bessel_j0(x)
+        found: torch.Tensor = torch.special.bessel_j0(x)
+        return found
 
 
 class Counts(nn.Module):

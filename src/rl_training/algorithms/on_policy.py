@@ -17,7 +17,7 @@ from rl_training.models.mirror import policy_mirror
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.models.reward_scale import RewardScale
-from rl_training.models.scorer import Observed, ScoreName, Scorer, memoryless
+from rl_training.models.scorer import ScoreName, Scorer, memoryless
 from rl_training.spaces import Array
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
@@ -107,7 +107,7 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         network = self.network
         assert isinstance(network, MLPActorCritic)
 
-        def score(obs: Observed) -> torch.Tensor:
+        def score(obs: Any) -> torch.Tensor:
             return self.head.scores(network.policy(obs))
 
         return memoryless(network, self._score_name, score)

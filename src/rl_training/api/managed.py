@@ -325,8 +325,9 @@ class ManagedAlgorithm:
         It is compared with ``predict`` on 1,000 observations of its environment, and not written if they differ.
         """
         policy, (config, factory, trust) = self.policy, self._played(None)
-        given = {"step": self._steps, "env": factory, "trust": trust, "overwrite": overwrite}
-        return export_policy(policy, config, Path(path), **given)
+        return export_policy(
+            policy, config, Path(path), step=self._steps, env=factory, trust=trust, overwrite=overwrite
+        )
 
     # Looking
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -13,7 +13,8 @@ from rl_training.models.features import Apart
 Observed = torch.Tensor | Apart
 """Observations [B, *obs], or of a ``Dict`` or ``Tuple`` their parts."""
 Memory = dict[str, torch.Tensor]
-Step = Callable[[Observed, Memory], tuple[torch.Tensor, Memory]]
+# Networks say that they take a tensor; their encoders take parts as well.
+Step = Callable[[Any, Memory], tuple[torch.Tensor, Memory]]
 ScoreName = Literal["q_values", "logits", "action"]
 
 
@@ -41,6 +42,6 @@ class Scorer(nn.Module):
         return self._step(obs, memory)
 
 
-def memoryless(network: nn.Module, name: ScoreName, score: Callable[[Observed], torch.Tensor]) -> Scorer:
+def memoryless(network: nn.Module, name: ScoreName, score: Callable[[Any], torch.Tensor]) -> Scorer:
     """Return the scorer of an agent without a memory."""
     return Scorer(network, name, lambda obs, memory: (score(obs), memory), {})

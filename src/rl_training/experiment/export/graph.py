@@ -54,6 +54,8 @@ class PolicyGraph(nn.Module):
     """
 
     has_modes: ClassVar[bool] = False
+    low: torch.Tensor
+    high: torch.Tensor
 
     def __init__(self, scorer: Scorer, obs: ObsSpec, actions: ActionSpec) -> None:
         super().__init__()
@@ -109,7 +111,9 @@ class PolicyGraph(nn.Module):
             assert mask is not None
             return torch.where(mask, scores, -torch.inf).argmax(1)
         if isinstance(self._actions, MultiDiscreteActions):
-            return torch.stack([part.argmax(1) for part in scores.split(list(self._actions.counts), 1)], 1)
+            return torch.stack(
+                [part.argmax(1) for part in torch.split(scores, list(self._actions.counts), 1)], 1
+            )
         if isinstance(self._actions, MultiBinaryActions):
             return (scores > 0).to(torch.int8)
         return scores.reshape(-1, *self._actions.shape)
@@ -127,7 +131,7 @@ class PolicyGraph(nn.Module):
         if isinstance(spec, ContinuousActions):
             share = (wide.clamp(-1.0, 1.0) + 1.0) / 2.0
             wide = self.low * (1.0 - share) + self.high * share
-        bounded = torch.minimum(torch.maximum(wide, self.low), self.high)  # type: ignore[arg-type]
+        bounded = torch.minimum(torch.maximum(wide, self.low), self.high)
         return bounded.to(torch.from_numpy(np.empty(0, spec.low.dtype)).dtype)
 
 

@@ -44,8 +44,8 @@ def _operation(node: NodeProto) -> list[Any]:
     if node.op_type == "Cast":
         options["to"] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(options["to"])).name
     if node.op_type == "ConstantOfShape":
-        value = onnx.numpy_helper.to_array(options["value"])
-        options = {"value": value.item(), "dtype": value.dtype.name}
+        filled = onnx.numpy_helper.to_array(options["value"])
+        options = {"value": filled.item(), "dtype": filled.dtype.name}
     if node.op_type == "Conv" and len(options["strides"]) != 2:
         raise _refused("convolutions of other than two dimensions")
     for name, value in _LEFT_OUT.items():

@@ -88,7 +88,9 @@ def played(
         free = np.ones((ROWS, policy.actions.n), np.bool_)
         masks = np.stack([free if mask is None else mask for mask in recorder.masks])
     return Recording(
-        *(np.stack(column) for column in (recorder.obs, recorder.begins, recorder.reward)),
+        np.stack(recorder.obs),
+        np.stack(recorder.begins),
+        np.stack(recorder.reward),
         masks,
         f"evaluation episodes of {config.env.id}",
     )
