@@ -11,7 +11,7 @@ import typer
 
 from rl_training import cli_streams, current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
-from rl_training.cli_output import print_evaluation, print_seeds, print_training, shown
+from rl_training.cli_output import print_evaluation, print_export, print_seeds, print_training, shown
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
 from rl_training.runtime.console import notice
@@ -331,6 +331,28 @@ def compare_(
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
     else:
         print(f"Picture {shown(out)}")
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="policy.onnx, or policy.safetensors for NumPy.")],
+    run: RunArgument = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+    ] = False,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an agent to a file that runs without this package, after a check that it does what `predict` does."""
+    _offer_if(trust)
+    path, _ = run_path(run, checkpoint, None)
+    from rl_training.experiment import registry
+
+    done = registry.export(path, to, best=best, overwrite=overwrite, trust=trust)
+    with report():
+        print_export(done, as_json)
 
 
 def _train_seeds(
