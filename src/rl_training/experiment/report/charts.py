@@ -79,8 +79,8 @@ class Chart:
         )
         picture = tag(
             "svg",
-            _y_axis(y, 7 if self.large else 4),
-            _x_axis(x, 6 if self.large else 4),
+            _y_axis(y, 7 if self.large else 5),
+            _x_axis(x, 6 if self.large else 5),
             [_mark(value, text, y) for value, text in self.marks],
             inner,
             [_dot(line, x, y) for line in drawn if line.series.steps.size == 1],
@@ -109,7 +109,9 @@ def sparkline(series: Series, color: int = 0) -> Html | None:
     x = Scale(float(series.steps[0]), float(series.steps[-1]))
     y = value_scale(float(series.values.min()), float(series.values.max()))
     line = _path(Line("", series, color), x, y)
-    return tag("svg", line, class_="spark", viewBox="0 0 1000 1000", preserveAspectRatio="none", aria_hidden="true")
+    return tag(
+        "svg", line, class_="spark", viewBox="0 0 1000 1000", preserveAspectRatio="none", aria_hidden="true"
+    )
 
 
 def _strength(line: Line) -> int:
@@ -138,7 +140,12 @@ def _dot(line: Line, x: Scale, y: Scale) -> Html:
     """Return a point: a line through a single one has no length."""
     (across,), (down,) = x.place(line.series.steps), 1.0 - y.place(line.series.values)
     return tag(
-        "circle", cx=_share(across), cy=_share(down), r=4, class_=f"dot c{line.color % COLORS}", data_name=line.name
+        "circle",
+        cx=_share(across),
+        cy=_share(down),
+        r=4,
+        class_=f"dot c{line.color % COLORS}",
+        data_name=line.name,
     )
 
 
@@ -183,5 +190,7 @@ def _small(text: str) -> Html | None:
 def _told(title: str, lines: Sequence[Line]) -> str:
     """Return what a chart shows, for those who do not see it."""
     strong = [line for line in lines if line.kind != "seed"] or list(lines)
-    ends = [f"{line.name or title} ends at {short(float(line.series.values[-1]))}" for line in strong[:COLORS]]
+    ends = [
+        f"{line.name or title} ends at {short(float(line.series.values[-1]))}" for line in strong[:COLORS]
+    ]
     return f"{title}: {'; '.join(ends)}"

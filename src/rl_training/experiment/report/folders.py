@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,6 @@ def gather(folders: Mapping[str, Path]) -> list[Panel]:
     groups: list[Group] = []
     for name, folder in folders.items():
         found = find_groups(folder)
-        if not found:
-            raise ConfigError(f"{folder}: {_nothing(folder)}")
         for group in found:
             inner = group.name
             group.name = "/".join(part for part in (name if len(folders) > 1 else "", inner) if part) or name
@@ -103,30 +101,48 @@ def gather(folders: Mapping[str, Path]) -> list[Panel]:
     if not full:
         path = groups[0].first.path
         raise ConfigError(f"{path}: holds no metrics: metrics.jsonl is missing, empty or cannot be read")
+    return panels_of(full)
+
+
+def panels_of(groups: Sequence[Group]) -> list[Panel]:
+    """Return groups by their environments."""
     panels: dict[str, Panel] = {}
-    for group in full:
+    for group in groups:
         panels.setdefault(group.env, Panel(group.env, [])).groups.append(group)
     return list(panels.values())
 
 
 def find_groups(folder: Path) -> list[Group]:
     """Return the groups in a folder, named by where they lie in it; what it is itself has no name."""
+    return grouped(folder, [open_run(path) for path in list_runs(folder)])
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder, all or none."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     found = list(itertools.islice(find_runs(folder), MAX_RUNS + 1))
     if len(found) > MAX_RUNS:
         raise ConfigError(f"{folder}: holds more than {MAX_RUNS} runs; give a part of them")
-    apart: dict[Path, list[Path]] = {}
-    for path in found:
-        seed = path.name.startswith("seed-") and path != folder
-        apart.setdefault(path.parent if seed else path, []).append(path)
+    if not found:
+        checkpoint = (folder / "manifest.json").exists()
+        said = "is a checkpoint; give the folder of its run" if checkpoint else "holds no run"
+        raise ConfigError(f"{folder}: {said}")
+    return found
+
+
+def grouped(folder: Path, runs: Sequence[Run]) -> list[Group]:
+    """Return runs with the seeds of one experiment together."""
+    apart: dict[Path, list[Run]] = {}
+    for run in runs:
+        seed = run.path.name.startswith("seed-") and run.path != folder
+        apart.setdefault(run.path.parent if seed else run.path, []).append(run)
     entries = _entries(folder)
     groups = []
-    for place, paths in apart.items():
+    for place, members in apart.items():
         name = "" if place == folder else str(place.relative_to(folder))
         entry = entries.get(name, {})
-        shown = str(entry.get("name", name))
-        groups.append(Group(shown, place, [open_run(path) for path in paths], paths[0] != place, entry))
+        groups.append(Group(str(entry.get("name", name)), place, members, members[0].path != place, entry))
     return groups
 
 
@@ -137,7 +153,7 @@ def find_runs(folder: Path, depth: int = 0) -> Iterator[Path]:
     elif depth < _DEPTH:
         try:
             with os.scandir(folder) as entries:
-                listed = [entry for _, entry in zip(range(_MOST_ENTRIES), entries)]
+                listed = list(itertools.islice(entries, _MOST_ENTRIES))
         except OSError:
             return
         below = [entry.name for entry in listed if entry.is_dir(follow_symlinks=False)]
@@ -155,9 +171,3 @@ def _entries(folder: Path) -> dict[str, Mapping[str, Any]]:
     entries = read_object(folder / "results.json", MAX_RESULT_BYTES).get("entries")
     named = [e for e in entries if isinstance(e, Mapping)] if isinstance(entries, list) else []
     return {e["name"].replace("/", "-"): e for e in named if isinstance(e.get("name"), str)}
-
-
-def _nothing(folder: Path) -> str:
-    if (folder / "manifest.json").exists():
-        return "is a checkpoint; give the folder of its run"
-    return "holds no run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from typing import Union
+from typing import TypeAlias
 
 from rl_training.errors import printable
 
@@ -15,8 +15,8 @@ class Html(str):
     __slots__ = ()
 
 
-Content = Union[str, int, float, None, Iterable["Content"]]
-_EMPTY = frozenset({"br", "hr", "meta", "line", "rect", "circle", "polygon", "input"})
+Content: TypeAlias = "str | int | float | Iterable[Content] | None"
+_EMPTY = frozenset({"br", "circle", "hr", "line", "link", "meta", "polygon", "wbr"})
 
 
 def escaped(content: Content) -> Html:
@@ -32,7 +32,7 @@ def escaped(content: Content) -> Html:
 
 
 def tag(name: str, /, *content: Content, **attributes: str | int | float | bool | None) -> Html:
-    """Return an element. ``class_`` is ``class``, ``data_x`` is ``data-x``; without a value an attribute is left out."""
+    """Return an element. ``class_`` is ``class``, ``data_x`` is ``data-x``; an attribute that is None is left out."""
     words = [name]
     for key, value in attributes.items():
         if value is None or value is False:

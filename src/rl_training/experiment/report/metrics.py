@@ -22,20 +22,38 @@ _KNOWN = (
     Metric("train/loss", "Loss", "Need not fall: the target moves as the agent improves."),
     Metric("train/critic_loss", "Critic loss", "Need not fall: the target moves as the agent improves."),
     Metric("train/value_loss", "Value loss", "Large for as long as returns change quickly."),
-    Metric("train/policy_loss", "Policy loss", "Says little by itself; jumps point to steps that are too large."),
-    Metric("train/actor_loss", "Actor loss", "The negative value of the actor's choices: falls as values rise."),
-    Metric("train/q_value_mean", "Value", "Should settle near the discounted return, and not grow without end."),
+    Metric(
+        "train/policy_loss", "Policy loss", "Says little by itself; jumps point to steps that are too large."
+    ),
+    Metric(
+        "train/actor_loss", "Actor loss", "The negative value of the actor's choices: falls as values rise."
+    ),
+    Metric(
+        "train/q_value_mean", "Value", "Should settle near the discounted return, and not grow without end."
+    ),
     Metric("train/target_mean", "Target value", "A value far above it, or below, is still being learned."),
     Metric("train/target_q_mean", "Target value", "A value far above it, or below, is still being learned."),
     Metric("train/td_error_mean", "TD error", "How far values are from their targets, on average."),
     Metric("train/grad_norm", "Gradient norm", "Before clipping; above max_grad_norm, steps are cut short."),
     Metric("train/critic_grad_norm", "Gradient norm, critic", "Before clipping."),
-    Metric("train/explained_variance", "Explained variance", "1: the critic predicts returns; 0 or less: it does not."),
+    Metric(
+        "train/explained_variance",
+        "Explained variance",
+        "1: the critic predicts returns; 0 or less: it does not.",
+    ),
     Metric("train/approx_kl", "KL divergence", "How far an update moves the policy; often 0.003 to 0.03."),
     Metric("train/kl", "KL divergence", "How far an update moves the policy; at most target_kl."),
-    Metric("train/clip_fraction", "Clipped share", "Samples whose ratio left the clip range; often 0.05 to 0.3."),
-    Metric("train/entropy", "Entropy", "Falls as the policy commits itself; near 0 early means too little exploration."),
-    Metric("train/ent_coef", "Entropy coefficient", "The temperature that keeps the entropy near its target."),
+    Metric(
+        "train/clip_fraction", "Clipped share", "Samples whose ratio left the clip range; often 0.05 to 0.3."
+    ),
+    Metric(
+        "train/entropy",
+        "Entropy",
+        "Falls as the policy commits itself; near 0 early means too little exploration.",
+    ),
+    Metric(
+        "train/ent_coef", "Entropy coefficient", "The temperature that keeps the entropy near its target."
+    ),
     Metric("train/std", "Action noise", "Standard deviation of a Gaussian policy."),
     Metric("train/surrogate_gain", "Surrogate gain", "What a step of the policy was expected to gain."),
     Metric("train/line_search_success", "Steps taken", "Share of line searches that found a step."),

@@ -53,8 +53,9 @@
     const range = Math.abs(toValue(1) - toValue(0));
     const rows = [];
     for (const line of svg.querySelectorAll(".line")) {
-      const [px, py] = nearest(points(line), x * BOX);
-      if (Math.abs(px - x * BOX) > 60) continue;
+      const list = points(line);
+      if (x * BOX < list[0][0] - 20 || x * BOX > list[list.length - 1][0] + 20) continue;
+      const [px, py] = nearest(list, x * BOX);
       const name = line.querySelector("title");
       rows.push({line, px, name: name ? name.textContent : "", value: toValue(1 - py / BOX), away: Math.abs(py / BOX - y)});
     }
@@ -72,7 +73,8 @@
     head.textContent = "step " + Math.round(toStep(near.px / BOX)).toLocaleString("en");
     tip.append(head);
     rows.sort((a, b) => b.value - a.value);
-    for (const row of rows.length > 14 ? [near] : rows) {
+    const shown = rows.length > 14 ? rows.filter((row) => row === near || row.line.matches(".main")) : rows;
+    for (const row of shown.slice(0, 14)) {
       const entry = document.createElement("div"), swatch = document.createElement("i");
       const name = document.createElement("span"), value = document.createElement("b");
       swatch.className = row.line.getAttribute("class").replace(/\b(line|near)\b/g, "");

@@ -39,15 +39,13 @@ def make_report(folders: Mapping[str, Path], out: Path) -> list[str]:
     return _problems(panels)
 
 
-def add_report(folder: Path, name: str | None = None) -> bool:
+def add_report(folder: Path) -> None:
     """Write ``report.html`` into a folder of runs; one that cannot be written costs a warning."""
     try:
-        make_report({name or folder.name: folder}, folder / REPORT)
+        make_report({folder.resolve().name or "results": folder}, folder / REPORT)
     except Exception as error:  # whatever it is, the results are there
-        known = isinstance(error, RLTrainingError | OSError | ValueError)
+        known = isinstance(error, RLTrainingError | OSError)
         notice(f"warning: no {REPORT}: {'' if known else f'{type(error).__name__}: '}{reason(error)}")
-        return False
-    return True
 
 
 def build(panels: Sequence[Panel], given: Sequence[Path]) -> str:
@@ -57,8 +55,8 @@ def build(panels: Sequence[Panel], given: Sequence[Path]) -> str:
     title = _title(panels, suite)
     style, script = asset("page.css"), asset("page.js")
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; media-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
     )
     made = f"Made {time.strftime('%Y-%m-%d %H:%M')} by rl_training {__version__}."
     problems = _problems(panels)
@@ -66,7 +64,9 @@ def build(panels: Sequence[Panel], given: Sequence[Path]) -> str:
         tag("header", tag("h1", title), tag("p", _subtitle(groups, suite), class_="dim")),
         tag(
             "main",
-            tag("div", [tag("p", text) for text in problems[:50]], class_="card problems") if problems else None,
+            tag("div", [tag("p", text) for text in problems[:50]], class_="card problems")
+            if problems
+            else None,
             tiles(groups) if len(groups) == 1 else None,
             [_panel(panel, len(panels) > 1, buckets_for(groups)) for panel in panels],
             _headed("Video of an evaluation", video_section(groups)),
@@ -108,14 +108,21 @@ def tiles(groups: Sequence[Group]) -> Html:
     speeds = sorted(speed for run in group.runs if (speed := run.speed) is not None)
     seconds = sorted(run.outcome.seconds for run in group.runs if run.outcome is not None)
     if seconds:
-        found.append((duration(seconds[len(seconds) // 2]), "time of a run" + (", median" if len(seconds) > 1 else "")))
+        found.append(
+            (duration(seconds[len(seconds) // 2]), "time of a run" + (", median" if len(seconds) > 1 else ""))
+        )
     if speeds:
         found.append((f"{speeds[len(speeds) // 2]:,.0f}", "steps per second, evaluations included"))
     if group.several:
         found.append((f"{len(group.finished)} of {len(group.runs)}", "seeds finished"))
     bar = bar_verdict(group.entry)
     shown = [tag("div", tag("b", number), tag("span", text), class_="tile") for number, text in found]
-    return tag("div", shown, tag("div", tag("b", bar), tag("span", "bar"), class_="tile") if bar else None, class_="tiles")
+    return tag(
+        "div",
+        shown,
+        tag("div", tag("b", bar), tag("span", "bar"), class_="tile") if bar else None,
+        class_="tiles",
+    )
 
 
 def _panel(panel: Panel, headed: bool, buckets: int) -> list[Content]:
@@ -144,7 +151,11 @@ def _title(panels: Sequence[Panel], suite: Mapping[str, object]) -> str:
     if isinstance(suite.get("suite"), str):
         return f"Benchmark {suite['suite']}"
     titles = list(dict.fromkeys(group.first.title for group in groups))
-    what = " and ".join([part for part in (", ".join(titles[:-1]), titles[-1]) if part]) if len(titles) < 5 else f"{len(groups)} results"
+    what = (
+        " and ".join([part for part in (", ".join(titles[:-1]), titles[-1]) if part])
+        if len(titles) < 5
+        else f"{len(groups)} results"
+    )
     envs = [panel.env for panel in panels if panel.env]
     return f"{what} on {', '.join(envs)}" if envs and len(envs) < 4 else what
 
@@ -157,7 +168,8 @@ def _subtitle(groups: Sequence[Group], suite: Mapping[str, object]) -> str:
     group = groups[0]
     if group.several:
         seeds = [str(run.seed) if run.seed is not None else run.path.name for run in group.runs]
-        return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}: {', '.join(seeds[:20])}{', …' if len(seeds) > 20 else ''}"
+        more = ", ..." if len(seeds) > 20 else ""
+        return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}: {', '.join(seeds[:20])}{more}"
     run = group.first
     why = run.held.get("stop_reason")
     state = f"stopped early: {why}" if why else "finished" if run.outcome is not None else "not finished"

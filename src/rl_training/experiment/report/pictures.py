@@ -37,7 +37,9 @@ def learning_chart(groups: Sequence[Group], title: str = "Learning curve", bucke
         several = len(there) > 1
         name = group.name if len(groups) > 1 else "IQM" if several else _label(group.first)
         if several:
-            lines += [Line(f"{_before(groups, group)}{seed}", c, color, "seed") for seed, c in curves[:_MOST_SEEDS]]
+            lines += [
+                Line(f"{_before(groups, group)}{seed}", c, color, "seed") for seed, c in curves[:_MOST_SEEDS]
+            ]
             steps, center, low, high = summarize_seeds(there)
             lines.append(Line(name, Series(steps, center), color))
             bands.append(Band(steps, low, high, color))
@@ -79,7 +81,11 @@ def _of_one_run(group: Group, title: str, buckets: int, total: float) -> Chart:
         spread = np.array([spread_at.get(step, 0.0) for step in evaluation.steps])
         bands = [Band(evaluation.steps, evaluation.values - spread, evaluation.values + spread, 0)]
     lines = [Line("Training", training, 1, "side"), Line("Evaluation", evaluation, 0)]
-    legend = [(0, "main", "evaluation, mean and standard deviation over episodes")] if evaluation.steps.size else []
+    legend = (
+        [(0, "main", "evaluation, mean and standard deviation over episodes")]
+        if evaluation.steps.size
+        else []
+    )
     legend += [(1, "side", "training, mean of the latest episodes")] if training.steps.size else []
     empty = "No episode has ended yet, and there was no evaluation."
     marks = _bars([group])
@@ -89,7 +95,9 @@ def _of_one_run(group: Group, title: str, buckets: int, total: float) -> Chart:
 def _metric_chart(metric: Metric, groups: Sequence[Group], buckets: int) -> Chart:
     lines: list[Line] = []
     for color, group in enumerate(groups):
-        curves = [(_label(run), thin(run.log.series(metric.key), buckets)) for run in group.runs[:_MOST_SEEDS]]
+        curves = [
+            (_label(run), thin(run.log.series(metric.key), buckets)) for run in group.runs[:_MOST_SEEDS]
+        ]
         there = [(seed, curve) for seed, curve in curves if curve.steps.size]
         if len(there) == 1:
             lines.append(Line(group.name if len(groups) > 1 else metric.title, there[0][1], color))

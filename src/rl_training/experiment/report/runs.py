@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -169,7 +170,7 @@ def newest_video(folder: Path, limit: int) -> Path | None:
     for place in (folder, folder / "videos"):
         try:
             with os.scandir(place) as entries:
-                for _, entry in zip(range(_MOST_FILES), entries):
+                for entry in itertools.islice(entries, _MOST_FILES):
                     if entry.name.endswith(".mp4") and not entry.name.startswith("."):
                         status = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= limit:

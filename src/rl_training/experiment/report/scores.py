@@ -21,7 +21,13 @@ def score_section(panel: Panel) -> list[Html]:
     parts = [_table(panel)]
     scored = [group for group in panel.groups if group.scores]
     if len(scored) > _MOST_COMPARED:
-        parts.append(tag("p", f"More than {_MOST_COMPARED} results are not held against each other here.", class_="note"))
+        parts.append(
+            tag(
+                "p",
+                f"More than {_MOST_COMPARED} results are not held against each other here.",
+                class_="note",
+            )
+        )
     elif (comparison := panel.comparison()) is not None:
         told = [
             tag("li", f"P({pair.first} > {pair.second}) = {pair.probability:.2f}: ", tag("b", pair.verdict))
@@ -50,12 +56,16 @@ def score_line(group: Group) -> tuple[str, str]:
 def bar_verdict(entry: Mapping[str, object]) -> Html | None:
     """Return whether a benchmark's bar was reached, none if there is no bar."""
     bar, below, reached = entry.get("bar"), entry.get("below"), entry.get("reached")
-    aims = [f"{word}{limit:g}" for word, limit in (("", bar), ("below ", below)) if type(limit) in (int, float)]
+    aims = [
+        f"{word}{limit:g}" for word, limit in (("", bar), ("below ", below)) if type(limit) in (int, float)
+    ]
     if not aims or not isinstance(reached, bool):
         return None
     worst = ", worst seed" if entry.get("score_is") == "worst" else ""
     kind = "good" if reached else "bad"
-    return tag("span", f"{' and '.join(aims)}{worst}: ", tag("b", "reached" if reached else "missed"), class_=kind)
+    return tag(
+        "span", f"{' and '.join(aims)}{worst}: ", tag("b", "reached" if reached else "missed"), class_=kind
+    )
 
 
 def _table(panel: Panel) -> Html:
@@ -92,7 +102,7 @@ def _number(text: str) -> Html:
 
 
 def _interval(group: Group) -> str:
-    return _pair(found) if (found := seeds_interval(group.scores) if group.scores else None) else "–"
+    return _pair(found) if (found := seeds_interval(group.scores) if group.scores else None) else "-"
 
 
 def _pair(interval: tuple[float, float]) -> str:
@@ -128,12 +138,22 @@ def _strip(group: Group, color: int, scale: Scale) -> Html | None:
     name = "score" if group.several else "return"
     parts = [
         tag("line", x1="0", x2="100%", y1="50%", y2="50%", class_="grid"),
-        tag("line", x1=f"{ends[0]:.2%}", x2=f"{ends[1]:.2%}", y1="50%", y2="50%", class_="range") if ends is not None else None,
+        tag("line", x1=f"{ends[0]:.2%}", x2=f"{ends[1]:.2%}", y1="50%", y2="50%", class_="range")
+        if ends is not None
+        else None,
         [
-            Html(f'<circle cx="{place:.2%}" cy="50%" r="4" class="dot"><title>{name} {short(value, 6)}</title></circle>')
+            Html(
+                f'<circle cx="{place:.2%}" cy="50%" r="4" class="dot"><title>{name} {short(value, 6)}</title></circle>'
+            )
             for place, value in zip(places, dots, strict=True)
         ],
-        tag("svg", tag("polygon", points="0,-8 6,0 0,8 -6,0", class_="diamond"), x=f"{middle:.2%}", y="50%", overflow="visible"),
+        tag(
+            "svg",
+            tag("polygon", points="0,-8 6,0 0,8 -6,0", class_="diamond"),
+            x=f"{middle:.2%}",
+            y="50%",
+            overflow="visible",
+        ),
     ]
     told = f"IQM {short(iqm(group.scores))}, from {short(min(dots))} to {short(max(dots))}"
     return tag("svg", parts, class_=f"strip c{color % COLORS}", role="img", aria_label=told)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_training.experiment.report.charts import COLORS
 from rl_training.experiment.report.folders import Group
 from rl_training.experiment.report.html import Content, Html, escaped, tag
 from rl_training.experiment.report.runs import newest_video
-from rl_training.experiment.report.scale import duration, short
+from rl_training.experiment.report.scale import duration
 from rl_training.experiment.report.settings import Setting, differences, settings_of
 from rl_training.plain_files import read_plain
 from rl_training.runtime.timing import ACCOUNTS
@@ -29,8 +28,19 @@ def time_section(groups: Sequence[Group]) -> Html | None:
     if not rows:
         return None
     key = [tag("li", tag("i", class_=f"box c{n}"), name) for n, name in enumerate(ACCOUNTS)]
-    titles = [*(["Result"] if len(groups) > 1 else []), "Share of the time", "Steps per second", "Time of a run"]
-    head = tag("tr", [tag("th", t, class_="number" if t[0] in "ST" and t != "Share of the time" else None) for t in titles])
+    titles = [
+        *(["Result"] if len(groups) > 1 else []),
+        "Share of the time",
+        "Steps per second",
+        "Time of a run",
+    ]
+    head = tag(
+        "tr",
+        [
+            tag("th", t, class_="number" if t[0] in "ST" and t != "Share of the time" else None)
+            for t in titles
+        ],
+    )
     table = tag("div", tag("table", head, rows), class_="scroll")
     return tag("div", table, tag("ul", key, class_="legend"), class_="card")
 
@@ -44,7 +54,11 @@ def _time_row(group: Group, named: bool) -> Html | None:
     parts, left = [], 0.0
     for color, (name, share) in enumerate(shares.items()):
         title = f"<title>{name} {share:.1%}</title>"
-        parts.append(Html(f'<rect x="{left:.2%}" y="0" width="{share:.2%}" height="100%" class="bar c{color}">{title}</rect>'))
+        parts.append(
+            Html(
+                f'<rect x="{left:.2%}" y="0" width="{share:.2%}" height="100%" class="bar c{color}">{title}</rect>'
+            )
+        )
         left += share
     told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
     bar = tag("svg", parts, class_="split", role="img", aria_label=told)
@@ -64,15 +78,24 @@ def settings_section(groups: Sequence[Group]) -> list[Html]:
     parts = []
     if len(groups) > 1:
         found = differences([group.first for group in groups])
-        rows = [tag("tr", tag("td", _breakable(key)), [tag("td", tag("code", v)) for v in values]) for key, values in found.items()]
+        rows = [
+            tag("tr", tag("td", _breakable(key)), [tag("td", tag("code", v)) for v in values])
+            for key, values in found.items()
+        ]
         head = tag("tr", tag("th", "Option"), [tag("th", group.name) for group in groups])
-        table = tag("div", tag("table", head, rows), class_="scroll") if rows else tag("p", "Nothing but their seeds.")
+        table = (
+            tag("div", tag("table", head, rows), class_="scroll")
+            if rows
+            else tag("p", "Nothing but their seeds.")
+        )
         parts.append(tag("div", tag("h3", "In what they differ"), table, class_="card"))
     for group in groups:
         settings = settings_of(group.first)
         changed = [setting for setting in settings if setting.changed]
         known = any(setting.default is not None for setting in settings)
-        listed = _settings_table(changed) if known else tag("p", "The defaults are not known here.", class_="note")
+        listed = (
+            _settings_table(changed) if known else tag("p", "The defaults are not known here.", class_="note")
+        )
         every = tag("details", tag("summary", f"All {len(settings)} options"), _settings_table(settings))
         body = [listed, every] if settings else [tag("p", "No config.yaml was found.", class_="note")]
         if len(groups) > 1:
@@ -114,7 +137,9 @@ def machine_section(groups: Sequence[Group], suite: Mapping[str, object]) -> Htm
             facts.setdefault(name, {str(value): None})
     if not facts:
         return tag("p", "No metadata.json was found.", class_="note")
-    rows = [tag("tr", tag("td", name), tag("td", "; ".join(list(values)[:20]))) for name, values in facts.items()]
+    rows = [
+        tag("tr", tag("td", name), tag("td", "; ".join(list(values)[:20]))) for name, values in facts.items()
+    ]
     return tag("div", tag("table", rows), class_="card")
 
 
@@ -133,7 +158,9 @@ def video_section(groups: Sequence[Group]) -> list[Html]:
             continue
         left -= len(content)
         source = Html("data:video/mp4;base64," + base64.b64encode(content).decode("ascii"))
-        film = tag("video", src=source, controls=True, muted=True, loop=True, playsinline=True, preload="metadata")
+        film = tag(
+            "video", src=source, controls=True, muted=True, loop=True, playsinline=True, preload="metadata"
+        )
         shown = path.relative_to(group.folder) if path.is_relative_to(group.folder) else path
         named = f"{group.name}: {shown}" if len(groups) > 1 else str(shown)
         parts.append(tag("div", tag("h3", named), film, class_="card screen"))
@@ -147,11 +174,11 @@ def commands_section(given: Sequence[Path], groups: Sequence[Group], suite: Mapp
     if isinstance(source, str):
         lines.append(("Run the benchmark again", command("rl-training", "benchmark", source)))
     else:
-        for group in groups[:12]:
-            lines.append((_named("Train again", group, groups), _train(group)))
+        lines += [(_named("Train again", group, groups), _train(group)) for group in groups[:12]]
     first = next((group for group in groups if group.runs), None)
     if first is not None:
-        lines.append(("Evaluate, with a video", command("rl-training", "eval", first.first.path, "--video", "evaluation.mp4")))
+        evaluate = command("rl-training", "eval", first.first.path, "--video", "evaluation.mp4")
+        lines.append(("Evaluate, with a video", evaluate))
     if len(groups) > 1:
         scored = [group.folder for group in groups if group.scores][:8]
         lines.append(("Compare", command("rl-training", "compare", *scored)))

@@ -36,10 +36,15 @@ def settings_of(run: Run) -> list[Setting]:
         return [Setting(key, _cut(value), None) for key, value in flat(run.raw).items()]
     options = experiment_options(type(run.config.algo_kwargs))
     known = [
-        Setting(o.key, _cut(as_written(value_of(run.config, o.key))), o.default_text, o.meaning.replace("`", ""))
+        Setting(
+            o.key, _cut(as_written(value_of(run.config, o.key))), o.default_text, o.meaning.replace("`", "")
+        )
         for o in options
     ]
-    return [Setting("algo", run.config.algo, "required", "The algorithm."), *(s for s in known if s.key != "algo")]
+    return [
+        Setting("algo", run.config.algo, "required", "The algorithm."),
+        *(s for s in known if s.key != "algo"),
+    ]
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
