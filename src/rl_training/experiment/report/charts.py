@@ -79,7 +79,7 @@ class Chart:
         )
         picture = tag(
             "svg",
-            _y_axis(y, 7 if self.large else 5),
+            _y_axis(y, 8 if self.large else 6),
             _x_axis(x, 6 if self.large else 5),
             [_mark(value, text, y) for value, text in self.marks],
             inner,

@@ -16,7 +16,7 @@ from rl_training.plain_files import open_plain
 from rl_training.runtime.curves import Series
 
 BLOCK = 4 * 2**20
-"""Bytes that are read at once; a longer line is damaged."""
+"""Bytes that are read at once; what has a longer line is no log."""
 MAX_KEYS = 400
 """Metrics that are kept; a row of this package has about twenty."""
 MAX_STEP = 2**53
@@ -24,6 +24,7 @@ _LONGEST_KEY = 100
 _TAIL = 256
 """Bytes before the end of what was read by which a log that was cut back and grew again is recognised."""
 _SAMPLE = 8_192
+_MOST_DAMAGED = 10_000
 
 
 class Log:
@@ -65,7 +66,8 @@ class Log:
             until = self.size if most is None else min(self.size, self._offset + most)
             file.seek(self._offset)
             while self._offset < until and self._read_block(file):
-                pass
+                if self.damaged > _MOST_DAMAGED:
+                    raise ValueError(f"more than {_MOST_DAMAGED:,} damaged lines")
         return until == self.size
 
     def sample(self, places: int = 600) -> None:
@@ -90,8 +92,7 @@ class Log:
         block = file.read(BLOCK)
         end = block.rfind(b"\n") + 1
         if not end and len(block) == BLOCK:
-            self.damaged += 1
-            end = BLOCK
+            raise ValueError(f"a line of more than {BLOCK:,} bytes")
         self._take(block[:end])
         self._offset += end
         if end:

@@ -116,7 +116,7 @@ class Run:
         try:
             self.outcome = read_result(self.path)
         except RLTrainingError as error:
-            self.problems.append(str(error))
+            self.problems += [] if str(error) in self.problems else [str(error)]
             self.outcome, self.held = None, {}
 
     def read_log(self) -> None:

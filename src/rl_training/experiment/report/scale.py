@@ -28,7 +28,7 @@ class Scale:
         # Halved, as the range itself may be larger than any number.
         return (shown / 2 - low / 2) / (high / 2 - low / 2)
 
-    def ticks(self, count: int = 5) -> list[float]:
+    def ticks(self, count: int = 6) -> list[float]:
         """Return round values along the axis, about as many as asked for."""
         if self.log:
             first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)

@@ -6,13 +6,13 @@ import errno
 import json
 import re
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from rl_training.errors import ConfigError
 from rl_training.experiment.report.html import Html, tag
@@ -105,10 +105,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_all("Host") not in ([f"{HOST}:{port}"], [f"localhost:{port}"]):
             self._send(403, "text/plain", b"this page is for 127.0.0.1 only\n")
             return
-        parts = urlsplit(self.path)
-        known = re.fullmatch(r"\d{1,6}", parse_qs(parts.query).get("run", [""])[0])
-        number = int(known.group()) if known else None
-        kind, content = self._content(parts.path, number)
+        path, _, query = self.path.partition("?")
+        known = re.match(r"run=([0-9]{1,6})(&|$)", query)
+        number = int(known.group(1)) if known else None
+        kind, content = self._content(path, number)
         if content is None:
             self._send(404, "text/plain", b"no such page\n")
         else:
@@ -156,8 +156,6 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say in a line what went wrong; a browser that went away is nothing."""
-        import sys
-
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             notice(f"warning: a request failed: {type(error).__name__}: {error}")
