@@ -78,7 +78,10 @@ def short(value: float, precision: int = 4, thousands: float = 10.0) -> str:
     for factor, prefix in _PREFIXES:
         if size >= factor * (thousands if prefix == "k" else 1):
             return f"{value / factor:.{precision}g}{prefix}"
-    return f"{value:.{precision}g}" if size < 1_000 else f"{value:.0f}"
+    if size < 1_000:
+        return f"{value:.{precision}g}"
+    places = max(0, precision - 4)
+    return f"{value:.{places}f}".rstrip("0").rstrip(".") if places else f"{value:.0f}"
 
 
 def tick_labels(ticks: list[float]) -> list[str]:

@@ -88,7 +88,16 @@ def settings_section(groups: Sequence[Group]) -> list[Html]:
             if rows
             else tag("p", "Nothing but their seeds.")
         )
-        parts.append(tag("div", tag("h3", "In what they differ"), table, class_="card"))
+        only = tag("p", "Options that only one of the algorithms has are listed below.", class_="note")
+        parts.append(
+            tag(
+                "div",
+                tag("h3", "In what they differ"),
+                table,
+                only if len({g.first.algo for g in groups}) > 1 else None,
+                class_="card",
+            )
+        )
     for group in groups:
         settings = settings_of(group.first)
         changed = [setting for setting in settings if setting.changed]
@@ -179,9 +188,10 @@ def commands_section(given: Sequence[Path], groups: Sequence[Group], suite: Mapp
     if first is not None:
         evaluate = command("rl-training", "eval", first.first.path, "--video", "evaluation.mp4")
         lines.append(("Evaluate, with a video", evaluate))
-    if len(groups) > 1:
-        scored = [group.folder for group in groups if group.scores][:8]
-        lines.append(("Compare", command("rl-training", "compare", *scored)))
+    for env in dict.fromkeys(group.env for group in groups):
+        scored = [group.folder for group in groups if group.scores and group.env == env][:8]
+        if len(scored) > 1:
+            lines.append((f"Compare on {env}", command("rl-training", "compare", *scored)))
     lines.append(("Make this page again", command("rl-training", "report", *given)))
     rows: list[Content] = [[tag("h3", title), tag("pre", text)] for title, text in lines]
     return tag("div", rows, class_="card")

@@ -48,10 +48,10 @@ def settings_of(run: Run) -> list[Setting]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return the keys in which the settings of runs differ, with the value of each run."""
+    """Return the options that all runs have and in which they differ, with the value of each run."""
     tables = [{setting.key: setting.value for setting in settings_of(run)} for run in runs]
-    keys = dict.fromkeys(key for table in tables for key in table if key not in _OWN)
-    rows = {key: [table.get(key, "") for table in tables] for key in keys}
+    keys = [key for key in tables[0] if key not in _OWN and all(key in table for table in tables)]
+    rows = {key: [table[key] for table in tables] for key in keys}
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
 
 
