@@ -69,7 +69,7 @@ def made(tmp_path: Path, *folders: Path) -> tuple[str, Parsed]:
 
 def test_a_run_is_told_of(tmp_path: Path) -> None:
     run = put_run(tmp_path / "run", 123.25, seed=7, **{"algo_kwargs.gamma": 0.97})
-    text, found = made(tmp_path, run)
+    _, found = made(tmp_path, run)
     for words in (
         "DQN on CartPole-v1",
         "Seed 7, finished",
@@ -91,7 +91,7 @@ def test_a_run_is_told_of(tmp_path: Path) -> None:
 
 
 def test_seeds_have_an_interval_and_every_seed_its_line(tmp_path: Path) -> None:
-    text, found = made(tmp_path, put_seeds(tmp_path / "exp", SCORES))
+    _, found = made(tmp_path, put_seeds(tmp_path / "exp", SCORES))
     low, high = bootstrap_interval(SCORES)
     assert f"IQM of 5 seeds, 95 % interval {low:.5g} to {high:.5g}" in found.words
     assert f"{iqm(SCORES):.5g}" in found.words
@@ -374,3 +374,42 @@ assert not {{"torch", "matplotlib", "gymnasium"}} & set(sys.modules)
     )
     assert done.returncode == 0, done.stderr
     assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "result.json", "config.yaml", "metadata.json", "run.lock"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "endless"])
+def test_what_is_no_plain_file_is_not_read(tmp_path: Path, cli: Cli, name: str, kind: str) -> None:
+    folder = put_seeds(tmp_path / "exp", [1.0, 2.0])
+    (tmp_path / "secret").write_text('{"step": 1, "secret": 1, "title": "secret"}\n')
+    path = folder / "seed-0" / name
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(tmp_path / "secret")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    for words in (("report", folder), ("watch", folder / "seed-0", "--text")):
+        said = cli(*words)
+        assert said.code == 0, said.err
+        assert "secret" not in said.out
+    assert "secret" not in (folder / "report.html").read_text().replace(str(tmp_path), "")
+
+
+def test_what_a_config_names_is_not_imported(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.py").write_text("open('marker', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = {"env.id": "evil:make", "env.wrappers": [{"id": "evil:W"}], "network.factory": "evil:net"}
+    run = put_run(tmp_path / "run", None, **names)
+    (run / "evil.py").write_text("open('marker', 'w')")
+    for words in (("report", run), ("watch", run, "--text")):
+        assert cli(*words).code == 0
+    assert "evil:make" in (run / "report.html").read_text()
+    assert not (tmp_path / "marker").exists()
+    assert "evil" not in sys.modules

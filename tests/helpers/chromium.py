@@ -81,9 +81,8 @@ class Browser:
 
     def point(self, selector: str, across: float, down: float) -> None:
         """Move the mouse to a place within an element, given in shares of its size."""
-        box = self.run(
-            f"(() => {{const b = document.querySelector({selector!r}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height];}})()"
-        )
+        found = f"document.querySelector({selector!r}).getBoundingClientRect()"
+        box = self.run(f"(({{x, y, width, height}}) => [x, y, width, height])({found})")
         x, y = box[0] + across * box[2], box[1] + down * box[3]
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 

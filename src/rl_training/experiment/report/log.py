@@ -15,7 +15,7 @@ from rl_training.experiment.report.envelope import Envelope
 from rl_training.plain_files import open_plain
 from rl_training.runtime.curves import Series
 
-BLOCK = 4 * 2**20
+BLOCK = 2**20
 """Bytes that are read at once; what has a longer line is no log."""
 MAX_KEYS = 400
 """Metrics that are kept; a row of this package has about twenty."""

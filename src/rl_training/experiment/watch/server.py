@@ -200,7 +200,7 @@ def serve(path: Path, port: int, tell: Callable[[str], None]) -> None:
         thread.start()
         tell(f"http://{HOST}:{server.server_address[1]}/")
         while guard.received is None:
-            time.sleep(0.01 if more else 0.5)
+            time.sleep(0.005 if more else 0.5)
             more = live.turn()
         server.shutdown()
     raise Interrupted("stopped watching", guard.received)

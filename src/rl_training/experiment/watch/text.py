@@ -42,7 +42,7 @@ def show_text(path: Path) -> None:
         with Live(view(watcher, console.width), console=console, auto_refresh=False) as live:
             due = time.monotonic() + _EVERY
             while guard.received is None:
-                time.sleep(0.02 if watcher.turn() else 0.2)
+                time.sleep(0.0 if watcher.turn() else 0.2)
                 if time.monotonic() >= due:
                     live.update(view(watcher, console.width), refresh=True)
                     due = time.monotonic() + _EVERY

@@ -15,7 +15,7 @@ from rl_training.experiment.report.runs import Run, open_run
 from rl_training.experiment.report.scale import duration
 from rl_training.plain_files import open_plain
 
-_AT_ONCE = 8 * 2**20
+_AT_ONCE = 2**20
 """Bytes of a log that are read in one turn."""
 _LONG = 32 * 2**20
 """A log beyond that is looked into at some places first, and read in full afterwards."""
