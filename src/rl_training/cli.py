@@ -11,7 +11,14 @@ import typer
 
 from rl_training import cli_streams, current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
-from rl_training.cli_output import print_evaluation, print_export, print_seeds, print_training, shown
+from rl_training.cli_output import (
+    print_evaluation,
+    print_export,
+    print_report,
+    print_seeds,
+    print_training,
+    shown,
+)
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
 from rl_training.runtime.console import notice
@@ -297,6 +304,7 @@ def benchmark(
                 print(f"  {entry.name:<32} {entry.line}")
             print(f"Results {shown(result.folder / RESULTS)}")
             print(f"Card    {shown(result.folder / CARD)}")
+            print_report(result.folder)
     if not result.reached:
         raise typer.Exit(1)
 
@@ -353,6 +361,51 @@ def export(
     done = registry.export(path, to, best=best, overwrite=overwrite, trust=trust)
     with report():
         print_export(done, as_json)
+
+
+@app.command("report")
+def report_(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER...", help="Runs, several seeds or benchmarks, or NAME=FOLDER."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Where the page goes.", show_default="report.html in the folder"
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about runs: curves, scores, time, metrics, settings. It opens without a network."""
+    from rl_training.experiment.comparison import name_folders
+    from rl_training.experiment.report.page import REPORT, check_target, make_report
+
+    named = name_folders(folders)
+    target = out or (next(iter(named.values())) / REPORT if len(named) == 1 else Path(REPORT))
+    if out is not None:
+        check_target(out)
+    for problem in make_report(named, target):
+        notice(f"warning: {problem}")
+    print(f"Report  {shown(target)}")
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of several.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1.", show_default="one that is free")
+    ] = 0,
+    text: Annotated[bool, typer.Option("--text", help="In this terminal instead of a page.")] = False,
+) -> None:
+    """Show runs while they go: curve, metrics, time left, latest video. Nothing is changed; Ctrl-C ends it."""
+    if text:
+        from rl_training.experiment.watch.text import show_text
+
+        show_text(run)
+        return
+    from rl_training.experiment.watch.server import serve
+
+    serve(run, port, lambda url: print(f"Watching {shown(run)} at {url} (Ctrl-C ends it)", flush=True))
 
 
 def _train_seeds(

@@ -48,6 +48,13 @@ def print_seeds(summary: Summary) -> None:
         print(f"  seed {seed}: {score:.2f}")
     print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
     print(f"Folder  {shown(summary.folder)}")
+    print_report(summary.folder)
+
+
+def print_report(folder: Path) -> None:
+    """Print where the report is; one that could not be written was told of already."""
+    if (folder / "report.html").is_file():
+        print(f"Report  {shown(folder / 'report.html')}")
 
 
 def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> None:
