@@ -296,6 +296,26 @@ def compare_(
         print(f"Picture {shown(out)}")
 
 
+@app.command()
+def doctor(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a packaged name, or the folder of a run."),
+    ],
+    overrides: Overrides = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="For a RUN: also check its environment and run the probes.")
+    ] = False,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what may keep an agent from learning, before or after a run; exit 1 if something was found."""
+    from rl_training.experiment.doctor.command import examine
+
+    if not examine(source, overrides or [], full=full, trust=trust, as_json=as_json):
+        raise typer.Exit(1)
+
+
 def _train_seeds(
     experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
 ) -> None:
