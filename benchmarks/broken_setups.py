@@ -114,7 +114,10 @@ SETUPS = (
     Setup("target never synced", "dqn/cartpole", ("algo_kwargs.target_update_interval=1e9",), "target"),
     Setup("support too small", "c51/cartpole", ("algo_kwargs.v_max=10",), "support"),
     Setup(
-        "no exploration", "dqn/cartpole", tuple(f"algo_kwargs.{one}" for one in _NO_EXPLORATION), "exploration"
+        "no exploration",
+        "dqn/cartpole",
+        tuple(f"algo_kwargs.{one}" for one in _NO_EXPLORATION),
+        "exploration",
     ),
     Setup(
         "batch norm misuse", "dqn/cartpole", (f"network.factory={__name__}:BatchNormNetwork",), "batch_norm"

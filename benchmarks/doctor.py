@@ -17,6 +17,8 @@ from rl_training.experiment.configs import load_config, packaged_configs
 from rl_training.experiment.doctor.examine import examine_config, examine_run
 from rl_training.experiment.doctor.findings import Report
 
+SECONDS = 120.0
+"""For each packaged config, so that every probe is decided even on a busy machine."""
 MEMORYLESS = {"dqn/cartpole_no_velocity", "ppo/minigrid_memory"}
 """Packaged for comparison: agents without a memory on tasks that need one, which is what the doctor should say."""
 
@@ -44,13 +46,16 @@ def packaged(names: Iterable[str]) -> bool:
     wrong = undecided = count = 0
     begun = time.monotonic()
     for name in names:
-        report = examine_config(load_config(name))
+        report = examine_config(load_config(name), seconds=SECONDS)
         found = causes(report)
         right = found == (["memory"] if name in MEMORYLESS else [])
         left = [finding.check for finding in report.findings if "undecided" in finding.text]
         count, wrong, undecided = count + 1, wrong + (not right), undecided + len(left)
         said = "; ".join(f"{finding.check}: {finding.text}" for finding in report.bad)
-        print(f"{name:<36} {'ok' if right else 'ALARM':<5} {report.seconds:5.1f} s  undecided {left} {said}", flush=True)
+        print(
+            (f"{name:<36} {'ok' if right else 'ALARM':<5} {report.seconds:5.1f} s  undecided {left} {said}"),
+            flush=True,
+        )
     took = time.monotonic() - begun
     print(f"{count} configs, {wrong} false alarms, {undecided} probes undecided, {took:.0f} s")
     return not wrong

@@ -306,13 +306,16 @@ def doctor(
     full: Annotated[
         bool, typer.Option("--full", help="For a RUN: also check its environment and run the probes.")
     ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="About how long it may take.", show_default="24")
+    ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what may keep an agent from learning, before or after a run; exit 1 if something was found."""
     from rl_training.experiment.doctor.command import examine
 
-    if not examine(source, overrides or [], full=full, trust=trust, as_json=as_json):
+    if not examine(source, overrides or [], full=full, seconds=seconds, trust=trust, as_json=as_json):
         raise typer.Exit(1)
 
 

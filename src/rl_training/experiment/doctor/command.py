@@ -12,7 +12,9 @@ from rl_training.experiment.configs import check_source, load_config, packaged_c
 from rl_training.experiment.doctor.findings import Report, Section
 
 
-def examine(source: str, overrides: Sequence[str], *, full: bool, trust: bool, as_json: bool) -> bool:
+def examine(
+    source: str, overrides: Sequence[str], *, full: bool, seconds: float | None, trust: bool, as_json: bool
+) -> bool:
     """Print what was found; return whether that is nothing."""
     run = is_run(source)
     if full and not run:
@@ -25,13 +27,14 @@ def examine(source: str, overrides: Sequence[str], *, full: bool, trust: bool, a
         if trust or not run:
             current_folder.offer()
     from rl_training.experiment.doctor.examine import examine_config, examine_run
+    from rl_training.experiment.doctor.probing import SECONDS
 
     shown = _silent if as_json else _print
     reports: list[Report] = []
     if run:
         reports.append(examine_run(Path(source), show=shown))
     if not run or full:
-        reports.append(examine_config(config, show=shown))
+        reports.append(examine_config(config, seconds=seconds or SECONDS, show=shown))
     both = Report(reports[0].about, [section for one in reports for section in one.sections])
     both.seconds = sum(one.seconds for one in reports)
     print(json.dumps(both.plain()) if as_json else both.verdict(), flush=True)

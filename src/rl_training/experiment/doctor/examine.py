@@ -17,15 +17,13 @@ from rl_training.experiment.doctor.findings import Report, Section
 from rl_training.experiment.doctor.log import Log
 from rl_training.experiment.doctor.network import check_network
 from rl_training.experiment.doctor.observability import check_memory
-from rl_training.experiment.doctor.probing import check_probes
+from rl_training.experiment.doctor.probing import SECONDS, check_probes
 from rl_training.experiment.doctor.rules import check_metrics
 from rl_training.experiment.doctor.sampling import Sample, take_sample
 from rl_training.experiment.doctor.settings import check_settings
 from rl_training.runtime.curves import read_metrics
 
 METRICS = "metrics.jsonl"
-SECONDS = 24.0
-"""Of the whole examination of a config, on a machine that is not too busy."""
 Show = Callable[[Section], None]
 
 

@@ -21,9 +21,11 @@ from rl_training.experiment.doctor.probes import (
 )
 from rl_training.experiment.doctor.sampling import Sample
 
+SECONDS = 24.0
+"""Of the whole examination of a config; on an idle machine, most take a third of that."""
 KINDS: tuple[Kind, ...] = ("value", "discount", "policy", "both", "memory")
-_EACH = 7.0
-"""Seconds that a probe may take; what is not decided by then is said to be so, and is no failure."""
+_SHARE = 0.3
+"""Of the time for all probes that one may take; what is not decided by then is said to be so, and is no failure."""
 
 
 def plan_for(config: ExperimentConfig[Any], sample: Sample | None) -> Plan:
@@ -42,17 +44,17 @@ def check_probes(
             "note", "probes", f"{config.algo} has no learning_rate, so nothing is known of how long it needs"
         )
         return
-    plan, deadline = plan_for(config, sample), time.monotonic() + seconds
+    plan, deadline, each = plan_for(config, sample), time.monotonic() + seconds, _SHARE * seconds
     _say_what_is_scaled(config, section)
     passed: list[Kind] = []
     for kind in KINDS:
         if kind == "memory" and not isinstance(config.algo_kwargs, MemoryOptions):
             continue
-        outcome = run_probe(plan, kind, deadline=min(deadline, time.monotonic() + _EACH))
+        outcome = run_probe(plan, kind, deadline=min(deadline, time.monotonic() + each))
         if outcome.verdict == "failed":  # by bad luck?
-            again = run_probe(plan, kind, deadline=min(deadline, time.monotonic() + _EACH), seed=1)
+            again = run_probe(plan, kind, deadline=min(deadline, time.monotonic() + each), seed=1)
             if again.verdict == "failed":
-                _failed(plan, again, passed, section, deadline + _EACH)
+                _failed(plan, again, passed, section, deadline + each)
                 return
             outcome = again
         took = f"{outcome.updates} updates, {outcome.seconds:.1f} s"
@@ -60,7 +62,9 @@ def check_probes(
             passed.append(kind)
             section.add("ok", kind, f"{outcome.evidence} ({took})")
         else:
-            section.add("note", kind, f"undecided: {outcome.evidence}")
+            section.add(
+                "note", kind, f"undecided: {outcome.evidence}", f"--seconds {2 * SECONDS:g} allows more time"
+            )
 
 
 def _say_what_is_scaled(config: ExperimentConfig[Any], section: Section) -> None:
