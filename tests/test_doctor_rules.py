@@ -14,6 +14,7 @@ from rl_training.experiment.doctor.rules import RULES, check_metrics
 
 ROWS = 20
 RISING = np.linspace(20.0, 400.0, ROWS)
+STARTS = ["algo_kwargs.learning_starts=100"]
 FLAT = np.array([20.0, 21.0] * (ROWS // 2))
 
 
@@ -103,10 +104,10 @@ BAD: list[tuple[str, str, list[str], dict[str, Any]]] = [
     ("entropy", "ppo/pendulum", [], {"entropy": 1.0, "std": np.linspace(1.0, 6.0, ROWS)}),
     ("entropy", "ppo/pendulum", [], {"entropy": 1.0, "std": 0.5 ** np.arange(ROWS), "returns": FLAT}),
     ("entropy", "sac/pendulum", [], {"entropy": -1.0, "ent_coef": 2.0 ** np.arange(ROWS)}),
-    ("exploration", "dqn/cartpole", [], {"exploration_rate": 0.01}),
+    ("exploration", "dqn/cartpole", ["algo_kwargs.exploration_fraction=0", *STARTS], {"exploration_rate": 0.01}),
     ("exploration", "dqn/cartpole", ["total_timesteps=20000"], {"exploration_rate": np.linspace(1.0, 0.8, ROWS)}),
     ("saturation", "td3/pendulum", [], {"action_saturation": 0.99, "returns": FLAT}),
-    ("kl_stop", "ppo/cartpole", ["algo_kwargs.target_kl=0.01"], {"epochs": 1.0, "approx_kl": 0.02, "clip_fraction": 0.2}),
+    ("kl_stop", "ppo/cartpole", ["algo_kwargs.target_kl=0.01"], {"epochs": 1.0, "approx_kl": 0.02}),
     ("kl", "ppo/cartpole", [], {"epochs": 10.0, "approx_kl": 0.9, "clip_fraction": 0.7}),
     ("line_search", "trpo/cartpole", [], {"line_search_success": 0.1}),
     ("fall", "dqn/cartpole", [], {"returns": np.concatenate([np.linspace(20, 400, 10), np.linspace(380, 60, 10)])}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from rl_training.algorithms.declared.on_policy import OnPolicyConfig
 from rl_training.algorithms.declared.ppo import ClippedConfig
 from rl_training.algorithms.declared.sac import EntropyConfig, TemperatureOptions
 from rl_training.algorithms.options import EpsilonOptions
+from rl_training.config import ExperimentConfig
 from rl_training.experiment.doctor.findings import Section
 from rl_training.experiment.doctor.log import Log, ends, median
 
@@ -110,21 +112,20 @@ def temperature(log: Log, section: Section) -> None:
 
 
 def exploration(log: Log, section: Section) -> None:
-    """Random actions that were over before anything could be found."""
+    """Random actions that were over before anything could be found, or never end."""
     options = log.config.algo_kwargs
     rate = log.series("train/exploration_rate")
     if not isinstance(options, EpsilonOptions) or getattr(options, "noisy", False) or len(rate.values) < 3:
         return
-    highest, told = (
-        float(rate.values.max()),
-        f"epsilon {float(rate.values[0]):.3g} to {float(rate.values[-1]):.3g}",
-    )
-    if highest < 0.05:
+    told = f"epsilon {float(rate.values[0]):.3g} to {float(rate.values[-1]):.3g}"
+    share = explored(log.config, options)
+    if float(rate.values.max()) < 0.05 and share < 0.02:
         section.add(
             "problem",
             "exploration",
-            f"epsilon was {highest:.3g} at most, from step {int(rate.steps[0]):,} on",
-            "algo_kwargs.exploration_initial_eps=1 and a larger exploration_fraction",
+            f"epsilon was {float(rate.values.max()):.3g} at most from step {int(rate.steps[0]):,} on, and only the "
+            f"first {share:.1%} of the run was explored at random",
+            "algo_kwargs.exploration_initial_eps=1 and a larger exploration_fraction or learning_starts",
             "exploration",
         )
     elif float(rate.values[-1]) > 0.5 and log.last_step >= log.config.total_timesteps:
@@ -137,6 +138,15 @@ def exploration(log: Log, section: Section) -> None:
         )
     else:
         section.add("ok", "exploration", told)
+
+
+def explored(config: ExperimentConfig[Any], options: EpsilonOptions) -> float:
+    """Return the share of a run in which many actions are random: before learning starts, and while epsilon falls."""
+    starts = getattr(options, "learning_starts", 0)
+    fade = options.exploration_fraction * config.schedule_length
+    return float(
+        max(starts, fade if options.exploration_initial_eps >= 0.2 else 0.0) / config.total_timesteps
+    )
 
 
 def action_bounds(log: Log, section: Section) -> None:

@@ -37,7 +37,8 @@ def learning(log: Log, section: Section) -> None:
             "problem",
             "returns",
             f"the agent got worse by training: {told}",
-            "check the sign of the reward; then what the other rules and `doctor CONFIG` say",
+            "run `doctor` on the config: its probes tell the algorithm from the task; then check the "
+            "sign of the reward",
             "worse",
         )
     else:

@@ -149,7 +149,7 @@ def _exploration(config: ExperimentConfig[Any], section: Section) -> None:
     what = remedy = None
     if isinstance(options, EpsilonOptions) and not getattr(options, "noisy", False):
         highest = max(options.exploration_initial_eps, options.exploration_final_eps)
-        if highest < 0.01 or (highest < 0.05 and options.exploration_fraction == 0.0):
+        if highest < 0.01 and getattr(options, "learning_starts", 0) < 0.05 * config.total_timesteps:
             what = f"epsilon is never above {highest:g}: at most {highest:.1%} of the actions are tried at random"
             remedy = "algo_kwargs.exploration_initial_eps=1, exploration_final_eps=0.05"
     elif isinstance(options, ActionNoiseOptions) and (
