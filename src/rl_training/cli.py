@@ -408,6 +408,29 @@ def watch(
     serve(run, port, lambda url: print(f"Watching {shown(run)} at {url} (Ctrl-C ends it)", flush=True))
 
 
+@app.command()
+def doctor(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a packaged name, or the folder of a run."),
+    ],
+    overrides: Overrides = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="For a RUN: also check its environment and run the probes.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="About how long it may take.", show_default="24")
+    ] = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what may keep an agent from learning, before or after a run; exit 1 if something was found."""
+    from rl_training.experiment.doctor.command import examine
+
+    if not examine(source, overrides or [], full=full, seconds=seconds, trust=trust, as_json=as_json):
+        raise typer.Exit(1)
+
+
 def _train_seeds(
     experiment: ExperimentConfig[Any], seeds: int, jobs: int, run_dir: Path | None, quiet: bool
 ) -> None:
