@@ -197,6 +197,12 @@ def test_every_line_that_should_work_works(names: dict[str, Any]) -> None:
         eval(row[0], names)
 
 
+def test_importing_a_class_of_theirs_says_what_to_write() -> None:
+    assert "`from rl_training import EvalCallback`" in SB3.read_text()
+    with pytest.raises(ImportError, match="EvalCallback: is not here; evaluation="):
+        exec("from rl_training import EvalCallback")
+
+
 def test_every_line_that_should_not_work_says_so_and_the_other_one_works(names: dict[str, Any]) -> None:
     assert len(INSTEAD) > 20
     for row in INSTEAD:
