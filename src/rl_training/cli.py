@@ -171,7 +171,14 @@ def evaluate(
     from rl_training.experiment import registry
 
     result = registry.evaluate(
-        path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1, trust=trust
+        path,
+        episodes,
+        best=best,
+        seed=seed,
+        video=video,
+        video_episodes=video_episodes or 1,
+        trust=trust,
+        console=True,
     )
     print_evaluation(result, video, as_json)
 

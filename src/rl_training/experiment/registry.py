@@ -59,10 +59,12 @@ def evaluate(
     video: Path | None = None,
     video_episodes: int = 1,
     trust: bool = False,
+    console: bool = False,
 ) -> Evaluation:
     """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes.
 
-    With ``trust`` it may name any code, not only that of installed packages.
+    With ``console``, a terminal shows how far it is. With ``trust`` it may name any code, not only that of installed
+    packages.
     """
     _load_torch()
     from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
@@ -73,7 +75,7 @@ def evaluate(
     count = (
         episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
     )
-    return evaluate_policy(policy, config, count, seed=seed, trust=trust)
+    return evaluate_policy(policy, config, count, seed=seed, trust=trust, console=console)
 
 
 def predict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ from rl_training.runtime.checkpoint import (
     read_checkpoint,
     read_hint,
 )
-from rl_training.runtime.console import notice
+from rl_training.runtime.console import EpisodeProgress, notice
 from rl_training.runtime.evaluator import Evaluation, evaluate
 from rl_training.runtime.folder import RunFolder, locate, new_run_path
 from rl_training.runtime.policy import Policy, spaces_from_plain
@@ -234,13 +235,28 @@ def evaluate_policy(
     seed: int | None = None,
     env: EnvFactory | None = None,
     trust: bool = False,
+    console: bool = False,
 ) -> Evaluation:
-    """Play evaluation episodes; by default the same ones as at the end of training."""
+    """Play evaluation episodes; by default the same ones as at the end of training.
+
+    With ``console``, a terminal shows how far it is.
+    """
     check_names(config, trust, env=env is None, network=False)
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least one has to be played")
     options = _evaluation_options(config, seed)
-    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env, obs=policy.obs)
+    terminal = console and sys.stderr is not None and sys.stderr.isatty()
+    with EpisodeProgress("evaluation", episodes, console=terminal) as progress:
+        return evaluate(
+            policy.algorithm,
+            config.env,
+            policy.actions,
+            options,
+            episodes,
+            env,
+            obs=policy.obs,
+            tell=progress.tell,
+        )
 
 
 def record_policy(
