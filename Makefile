@@ -6,7 +6,7 @@ PEERS  := .venv-peers
 TESTS_NEED_NO_ANNOTATIONS := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-return-any
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help train test test-slow check generated docs bench bench-peers clean
+.PHONY: help train test test-slow bugs check generated docs bench bench-peers clean
 
 help:
 	@echo "make train   install into $(VENV), train dqn/cartpole and show the result"
@@ -24,6 +24,10 @@ test: $(VENV)/installed-dev
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest --slow
+
+# One bug at a time; what was found stays in runs/bugs, and the same command goes on where it was.
+bugs: $(VENV)/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m mutations --jobs 2
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -70,6 +70,20 @@ def run_tests(tree: Tree, tests: str, log: Path) -> Outcome:
     return Outcome(failed, seconds)
 
 
+def failing(tree: Tree, tests: list[str], log: Path) -> set[str]:
+    """Return which of these tests fail."""
+    report = log.with_suffix(".json")
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            code = _inside(tree, shlex.join(tests), log, report, first_only=False)
+        finally:
+            os._exit(code)
+    os.waitpid(child, 0)
+    return set(json.loads(report.read_text())["every"])
+
+
 def _wait(child: int, deadline: float) -> tuple[int | None, float]:
     """Return the exit code, none after the deadline, and the seconds that were computed."""
     while time.monotonic() < deadline:
@@ -84,22 +98,24 @@ def _wait(child: int, deadline: float) -> tuple[int | None, float]:
 
 
 class _First:
-    """Notes the first test that fails."""
+    """Notes the first test that fails, and all."""
 
     def __init__(self) -> None:
         self.failed: str | None = None
+        self.every: list[str] = []
         self.on_import = False
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+            self.every.append(report.nodeid)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and self.failed is None:
             self.failed, self.on_import = report.nodeid, True
 
 
-def _inside(tree: Tree, tests: str, log: Path, report: Path) -> int:
+def _inside(tree: Tree, tests: str, log: Path, report: Path, *, first_only: bool = True) -> int:
     os.setsid()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -117,7 +133,16 @@ def _inside(tree: Tree, tests: str, log: Path, report: Path) -> int:
     import pytest
 
     words = [f"tests/{word}" if word.startswith("test_") else word for word in shlex.split(tests)]
-    quiet = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short")
+    quiet = (
+        *(["-x"] if first_only else []),
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--tb=short",
+    )
     first = _First()
     code = int(pytest.main([*quiet, *words], plugins=[first]))
     report.write_text(json.dumps(vars(first)))
