@@ -165,7 +165,7 @@ def old(fault: str) -> CartPoleEnv:
     env = CartPoleEnv()
     reset, step = env.reset, env.step
     if fault == "old reset":
-        env.reset = lambda **options: reset(**options)[0]  # type: ignore[assignment,method-assign]
+        env.reset = lambda **options: reset(**options)[0]  # type: ignore[method-assign]
     if fault == "old step":
-        env.step = lambda action: (*step(action)[:3], {})  # type: ignore[assignment,method-assign,return-value]
+        env.step = lambda action: (*step(action)[:3], {})  # type: ignore[method-assign,return-value]
     return env

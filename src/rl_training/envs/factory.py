@@ -76,16 +76,17 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
         with warnings.catch_warnings():
             # Gymnasium warns of a render mode that there is not before the environment refuses it.
             warnings.filterwarnings("ignore", message=".*render_mode")
-            env = make(**kwargs)
+            made: Any = make(**kwargs)
     except RLTrainingError:
         raise
     except BaseException as error:
         if is_users_interrupt(error):
             raise
         raise _refused(config.id, error, kwargs) from error
-    if not isinstance(env, gym.Env):
-        old = "; derive it from gymnasium.Env" if hasattr(env, "step") and hasattr(env, "reset") else ""
-        raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env{old}")
+    if not isinstance(made, gym.Env):
+        old = "; derive it from gymnasium.Env" if hasattr(made, "step") and hasattr(made, "reset") else ""
+        raise ConfigError(f"env.id: '{config.id}' gave {type(made).__name__}, not a gymnasium.Env{old}")
+    env: gym.Env[Any, Any] = made
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), gym.Space):
             raise ConfigError(f"env.id: '{config.id}' has no {name}")
