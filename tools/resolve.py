@@ -5,6 +5,7 @@ Nothing is installed. torch is left out: on Linux, its wheels on PyPI bring CUDA
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def requirements() -> list[str]:
     """Return what the package itself depends on, without its extras and torch."""
-    import tomllib
-
+    tomllib = importlib.import_module("tomllib")  # of Python 3.11 and newer
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return [line for line in project["dependencies"] if not line.startswith("torch")]
 
