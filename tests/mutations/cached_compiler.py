@@ -6,6 +6,7 @@ A bug in C changes one of several files, most of which take seconds to compile.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,9 @@ def main(folder: Path, arguments: list[str]) -> int:
         code = subprocess.run(["cc", *arguments]).returncode
         if code:
             return code
-        shutil.copy(out, kept)
+        part = kept.with_suffix(f".{os.getpid()}")  # another worker may be at the same
+        shutil.copy(out, part)
+        part.replace(kept)
     shutil.copy(kept, out)
     return 0
 

@@ -27,7 +27,7 @@ class Tree:
             "PYTHONPATH": os.pathsep.join(map(str, (path / "src", path / "tests" / "example_package"))),
             "PYTHONDONTWRITEBYTECODE": "1",  # or code with a bug in it might be kept
             "OMP_NUM_THREADS": "1",
-            "CC": f"{sys.executable} {_COMPILER} {path.with_name(path.name + '-objects')}",
+            "CC": f"{sys.executable} {_COMPILER} {path.with_name('objects')}",  # of all workers
         }
 
     @contextmanager
