@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import subprocess
@@ -20,8 +21,9 @@ from helpers.contracts import small_config
 from helpers.observation_envs import SPACES, drawn
 from rl_training import DQN, IQN
 from rl_training.algorithms.learner import Learner
+from rl_training.errors import StorageError
 from rl_training.experiment import registry
-from rl_training.experiment.export import onnx_file
+from rl_training.experiment.export import onnx_file, writing
 from rl_training.models.features import split
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -133,6 +135,24 @@ def test_what_differs_from_predict_is_not_written(
     assert refused.err.startswith(f"error: {tmp_path / 'policy.onnx'}: not written: ")
     assert "differs by" in refused.err
     assert refused.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"policy.onnx": b"an older one"}
+
+
+def test_a_disk_that_is_full_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "policy.onnx"
+    target.write_bytes(b"an older one")
+    opened = writing.replacing
+
+    def full(path: Path) -> Any:
+        if path.name == ".policy.onnx.partial":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path)
+
+    monkeypatch.setattr(writing, "replacing", full)
+    with pytest.raises(StorageError, match=r"policy\.onnx: not written: No space left on device"):
+        writing._write({writing.card_of(target): b"{}", target: b"new"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"policy.onnx": b"an older one"}
 
 
