@@ -25,6 +25,7 @@ from rl_training.errors import StorageError
 from rl_training.experiment import registry
 from rl_training.experiment.export import onnx_file, writing
 from rl_training.models.features import split
+from rl_training.plain_files import replacing
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FORBIDDEN = """
@@ -143,7 +144,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(
 ) -> None:
     target = tmp_path / "policy.onnx"
     target.write_bytes(b"an older one")
-    opened = writing.replacing
+    opened = replacing
 
     def full(path: Path) -> Any:
         if path.name == ".policy.onnx.partial":
