@@ -33,6 +33,11 @@ REMEMBERING: dict[str, dict[str, Any]] = {
 }
 
 
+def later(value: str) -> Any:
+    """Leave a case that others nearly cover to the slow tests."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 @functools.cache
 def exported(algo: str) -> Made:
     return made(trained(algo))
@@ -68,7 +73,7 @@ def test_every_kind_of_memory(algo: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["dict", "nested", "discrete", "multi_discrete", "double", "small_bool_image"]
+    "kind", ["dict", "nested", "discrete", "double", *map(later, ("multi_discrete", "small_bool_image"))]
 )
 def test_every_kind_of_observation(kind: str) -> None:
     env: dict[str, Any] = {"env": {"id": "helpers.observation_envs:Shown"}, "env__kwargs": {"kind": kind}}
@@ -84,17 +89,16 @@ def test_every_kind_of_observation(kind: str) -> None:
         assert (first.dtype, first.shape) == (str(space.dtype), space.shape)
 
 
-@pytest.mark.parametrize("cnn", ["nature", "impala", "small"])
-@pytest.mark.parametrize("activation", ["gelu"])
-def test_convolutions(cnn: str, activation: str) -> None:
+@pytest.mark.parametrize("cnn", ["impala", *map(later, ("nature", "small"))])
+def test_convolutions(cnn: str) -> None:
     wrappers = [{"id": "FrameStackObservation", "kwargs": {"stack_size": 3}}]
     env = {"id": "helpers.observation_envs:Shown", "wrappers": wrappers}
     settings = {"env": env, "env__kwargs": {"kind": "nature_image"}, "network__cnn": cnn}
-    one = made(trained("ppo", 30, **settings, network__activation=activation, network__layer_norm=True))
+    one = made(trained("ppo", 30, **settings, network__activation="gelu", network__layer_norm=True))
     check(one, drawn(one.policy, 4, "this is a test"))
 
 
-@pytest.mark.parametrize("kind", ["MultiDiscrete", "MultiBinary", "Bounded", "HalfBounded", "Matrix"])
+@pytest.mark.parametrize("kind", ["MultiDiscrete", "MultiBinary", "HalfBounded", "Matrix", later("Bounded")])
 def test_every_kind_of_action(kind: str) -> None:
     settings = {"env": {"id": f"helpers.action_envs:{kind}Signs-v0"}, "network__activation": "elu"}
     if kind == "Matrix":

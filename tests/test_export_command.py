@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import subprocess
@@ -20,9 +21,11 @@ from helpers.contracts import small_config
 from helpers.observation_envs import SPACES, drawn
 from rl_training import DQN, IQN
 from rl_training.algorithms.learner import Learner
+from rl_training.errors import StorageError
 from rl_training.experiment import registry
-from rl_training.experiment.export import onnx_file
+from rl_training.experiment.export import onnx_file, writing
 from rl_training.models.features import split
+from rl_training.plain_files import replacing
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FORBIDDEN = """
@@ -54,13 +57,9 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_command_writes_a_file_and_its_card(run: Path, tmp_path: Path, cli: Cli) -> None:
-    target = tmp_path / "policy.onnx"
-    done = cli("export", run, "--to", target)
-    assert (done.code, done.err) == (0, "")
-    assert "equal actions on 1,000 observations, memory carried over 200 steps" in done.out
-    card = json.loads((tmp_path / "policy.onnx.json").read_text())
-    assert card["sha256"] == hashlib.sha256(target.read_bytes()).hexdigest()
+def test_a_card_says_what_there_is_to_know(exported: Path) -> None:
+    card = json.loads(exported.with_name("policy.onnx.json").read_text())
+    assert card["sha256"] == hashlib.sha256(exported.read_bytes()).hexdigest()
     assert (card["algorithm"]["name"], card["environment"]["id"]) == ("r2d2", "CartPole-v1")
     assert card["versions"]["torch"] == torch.__version__
     inputs = {field["name"]: field for field in card["inputs"]}
@@ -74,9 +73,12 @@ def test_the_command_writes_a_file_and_its_card(run: Path, tmp_path: Path, cli: 
     assert card["parity"]["observations"] == 1_000
     assert card["parity"]["memory_carried_over_steps"] == 200
     assert 0 < max(card["parity"]["largest_difference"].values()) < card["parity"]["tolerance"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "policy.onnx.json"]
+    names = ["policy.onnx", "policy.onnx.json", "policy.safetensors", "policy.safetensors.json"]
+    assert sorted(path.name for path in exported.parent.iterdir()) == names
 
-    # What is there stays, unless it was asked to go.
+
+def test_a_file_is_only_replaced_if_asked_for(run: Path, tmp_path: Path, cli: Cli) -> None:
+    target = tmp_path / "policy.onnx"
     target.write_bytes(b"mine")
     refused = cli("export", run, "--to", target)
     assert refused.code == 2
@@ -85,8 +87,10 @@ def test_the_command_writes_a_file_and_its_card(run: Path, tmp_path: Path, cli: 
         == f"error: --to: {target}: exists already; --overwrite (in Python overwrite=True) replaces it\n"
     )
     assert target.read_bytes() == b"mine"
-    done = cli("export", run, "--to", target, "--overwrite", "--json")
-    assert json.loads(done.out)["bytes"] == len(target.read_bytes())
+    done = cli("export", run, "--to", target, "--overwrite")
+    assert (done.code, done.err) == (0, "")
+    assert "equal actions on 1,000 observations, memory carried over 200 steps" in done.out
+    assert f"{len(target.read_bytes()):,} bytes" in done.out
 
 
 @pytest.mark.parametrize(
@@ -135,13 +139,31 @@ def test_what_differs_from_predict_is_not_written(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"policy.onnx": b"an older one"}
 
 
+def test_a_disk_that_is_full_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "policy.onnx"
+    target.write_bytes(b"an older one")
+    opened = replacing
+
+    def full(path: Path) -> Any:
+        if path.name == ".policy.onnx.partial":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path)
+
+    monkeypatch.setattr(writing, "replacing", full)
+    with pytest.raises(StorageError, match=r"policy\.onnx: not written: No space left on device"):
+        writing._write({writing.card_of(target): b"{}", target: b"new"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"policy.onnx": b"an older one"}
+
+
 def test_an_environment_that_needs_trust_is_not_played(run: Path, tmp_path: Path, cli: Cli) -> None:
     foreign = with_config(run, tmp_path / "run", lambda config: put(config, "env.id", "somebody:Env"))
-    done = cli("export", foreign, "--to", tmp_path / "policy.onnx")
+    done = cli("export", foreign, "--to", tmp_path / "policy.onnx", "--json")
     assert done.code == 0, done.err
-    assert "observations: random numbers, as env.id: 'somebody:Env' would import 'somebody'" in done.out
-    trusted = cli("export", foreign, "--to", tmp_path / "other.onnx", "--trust")
-    assert "No module named 'somebody'" in trusted.out
+    said = json.loads(done.out)
+    assert said["bytes"] == len((tmp_path / "policy.onnx").read_bytes())
+    assert said["source"].startswith("random numbers, as env.id: 'somebody:Env' would import 'somebody'")
 
 
 def test_a_network_that_needs_trust_is_refused(run: Path, tmp_path: Path, cli: Cli) -> None:
