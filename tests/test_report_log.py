@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from helpers.html_pages import put_log
 from rl_training.experiment.report import log as reading
@@ -37,7 +38,17 @@ def read(path: Path) -> Log:
 def test_no_peak_is_lost_whatever_the_portions(
     moves: list[tuple[int, float]], buckets: int, portion: int
 ) -> None:
-    steps, values = np.cumsum([m for m, _ in moves]), np.array([v for _, v in moves])
+    check_kept(np.cumsum([m for m, _ in moves]), np.array([v for _, v in moves]), buckets, portion)
+
+
+def test_no_peak_is_lost_of_a_long_curve() -> None:
+    draw = np.random.default_rng(0)
+    for buckets in (3, 10, 40):
+        check_kept(np.cumsum(draw.integers(1, 9, 4_000)), draw.normal(size=4_000), buckets, 37)
+
+
+def check_kept(steps: NDArray[np.int64], values: NDArray[np.float64], buckets: int, portion: int) -> None:
+    """Compare what is kept of a curve, which comes in portions, with all of it, bucket by bucket."""
     curve = Envelope(buckets)
     for begin in range(0, len(steps), portion):
         curve.add(steps[begin : begin + portion], values[begin : begin + portion])

@@ -151,7 +151,7 @@ def _dot(line: Line, x: Scale, y: Scale) -> Html:
 
 def _y_axis(scale: Scale, count: int) -> list[Html]:
     ticks = scale.ticks(count)
-    places = 1.0 - scale.place(np.array(ticks)) if ticks else []
+    places = (1.0 - scale.place(np.array(ticks))).tolist()
     return [
         part
         for place, label in zip(places, tick_labels(ticks), strict=True)
@@ -164,7 +164,7 @@ def _y_axis(scale: Scale, count: int) -> list[Html]:
 
 def _x_axis(scale: Scale, count: int) -> list[Html]:
     ticks = scale.ticks(count)
-    places = scale.place(np.array(ticks)) if ticks else []
+    places = scale.place(np.array(ticks)).tolist()
     return [
         tag("text", label, x=_share(place), y="100%", dy="1.5em", class_="xtick")
         for place, label in zip(places, tick_labels(ticks), strict=True)

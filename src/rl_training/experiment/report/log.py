@@ -20,6 +20,8 @@ BLOCK = 2**20
 MAX_KEYS = 400
 """Metrics that are kept; a row of this package has about twenty."""
 MAX_STEP = 2**53
+LARGEST = 1e100
+"""Values beyond, which 32-bit numbers never reach, are left out: sums of them would overflow."""
 _LONGEST_KEY = 100
 _TAIL = 256
 """Bytes before the end of what was read by which a log that was cut back and grew again is recognised."""
@@ -131,7 +133,7 @@ class Log:
                 return
             curve = self.curves[key] = Envelope()
         numbers = _numbers(values)
-        good = np.isfinite(numbers)
+        good = np.abs(numbers) < LARGEST  # which NaN is not
         if good.any():
             curve.add(steps[good], numbers[good])
             self.last[key] = float(numbers[good][-1])

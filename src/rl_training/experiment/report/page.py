@@ -171,7 +171,7 @@ def _subtitle(groups: Sequence[Group], suite: Mapping[str, object]) -> str:
         more = ", ..." if len(seeds) > 20 else ""
         return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}: {', '.join(seeds[:20])}{more}"
     run = group.first
-    why = run.held.get("stop_reason")
+    why = run.stop_reason
     state = f"stopped early: {why}" if why else "finished" if run.outcome is not None else "not finished"
     return f"Seed {run.seed}, {state}" if run.seed is not None else state.capitalize()
 

@@ -10,7 +10,7 @@ from rl_training.experiment.report.charts import COLORS, Band, Chart, Line
 from rl_training.experiment.report.envelope import thin
 from rl_training.experiment.report.folders import Group
 from rl_training.experiment.report.metrics import Metric, ordered
-from rl_training.experiment.report.runs import Run
+from rl_training.experiment.report.runs import Run, number
 from rl_training.runtime.curves import EVAL_MEAN, EVAL_STD, TRAIN_RETURN, Series, summarize_seeds
 from rl_training.statistics import MIN_SCORES, iqm
 
@@ -123,8 +123,8 @@ def _bars(groups: Sequence[Group]) -> list[tuple[float, str]]:
     """Return what the benchmark asks of a group that stands alone."""
     if len(groups) != 1:
         return []
-    bar = groups[0].entry.get("bar")
-    return [(float(bar), f"bar {bar:g}")] if type(bar) in (int, float) and abs(bar) < 1e300 else []
+    bar = number(groups[0].entry.get("bar"))
+    return [(bar, f"bar {bar:g}")] if bar is not None else []
 
 
 def _label(run: Run) -> str:

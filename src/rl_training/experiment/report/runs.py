@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import stat
 from collections.abc import Mapping
@@ -16,13 +15,14 @@ from rl_training.algorithms.catalogue import experiment
 from rl_training.config import ExperimentConfig
 from rl_training.config.loading import MAX_CONFIG_BYTES, read_mapping
 from rl_training.errors import ConfigError, RLTrainingError
-from rl_training.experiment.report.log import Log
+from rl_training.experiment.report.log import LARGEST, Log
 from rl_training.experiment.results import MAX_RESULT_BYTES, RunResult, read_result
 from rl_training.plain_files import open_plain, read_plain, reason
 from rl_training.runtime.curves import EVAL_MEAN, TRAIN_RETURN, Series
 from rl_training.runtime.timing import ACCOUNTS
 
 _MOST_FILES = 2_000
+_LONGEST = 300
 
 
 @dataclass
@@ -46,20 +46,25 @@ class Run:
     @property
     def algo(self) -> str:
         """The name of the algorithm, empty if nothing says it."""
-        return str(self.raw.get("algo") or self.held.get("algo") or "")
+        return _text(self.raw.get("algo") or self.held.get("algo"))
 
     @property
     def env(self) -> str:
         """The id of the environment, empty if nothing says it."""
         section = self.raw.get("env")
         written = section.get("id") if isinstance(section, Mapping) else section
-        return str(written or self.held.get("env") or "")
+        return _text(written or self.held.get("env"))
 
     @property
     def seed(self) -> int | None:
         """The seed, none if nothing says it."""
         found = self.raw.get("seed", self.held.get("seed"))
-        return found if type(found) is int else None
+        return found if type(found) is int and 0 <= found < 2**63 else None
+
+    @property
+    def stop_reason(self) -> str:
+        """What ended the run before its budget was used up, empty if nothing did."""
+        return _text(self.held.get("stop_reason"))
 
     @property
     def total(self) -> int | None:
@@ -92,8 +97,8 @@ class Run:
     def time_split(self) -> dict[str, float]:
         """Seconds by account, empty if the run is not finished."""
         found = self.held.get("time_split")
-        split = {name: found.get(name) for name in ACCOUNTS} if isinstance(found, Mapping) else {}
-        return {name: float(s) for name, s in split.items() if _is_amount(s)}
+        split = {name: number(found.get(name)) for name in ACCOUNTS} if isinstance(found, Mapping) else {}
+        return {name: seconds for name, seconds in split.items() if seconds is not None and seconds >= 0}
 
     @property
     def speed(self) -> float | None:
@@ -109,12 +114,14 @@ class Run:
         self._read_config()
         self.held = read_object(self.path / "result.json", MAX_RESULT_BYTES)
         metadata = read_object(self.path / "metadata.json", MAX_CONFIG_BYTES)
-        self.title = str(metadata.get("title") or self.algo or "Run")
+        self.title = _text(metadata.get("title")) or self.algo or "Run"
         found = metadata.get("environment")
         facts = found.items() if isinstance(found, Mapping) else ()
-        self.facts = {str(name): str(fact) for name, fact in facts if isinstance(fact, str | int | float)}
+        self.facts = {_text(name): _text(fact) for name, fact in facts if isinstance(fact, str | int | float)}
         try:
             self.outcome = read_result(self.path)
+            if self.outcome is not None:
+                _check(self.path, self.outcome)
         except RLTrainingError as error:
             self.problems += [] if str(error) in self.problems else [str(error)]
             self.outcome, self.held = None, {}
@@ -188,5 +195,19 @@ def _is_mp4(path: Path) -> bool:
         return False
 
 
-def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0  # type: ignore[arg-type]
+def _check(path: Path, outcome: RunResult) -> None:
+    numbers = (outcome.steps, outcome.seconds, outcome.mean)
+    if any(value is not None and number(value) is None for value in numbers):
+        raise ConfigError(f"{path / 'result.json'}: damaged: its numbers are out of range")
+
+
+def _text(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def number(value: object) -> float | None:
+    """Return a number that can be computed with, none for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST < value < LARGEST:
+        return None
+    return float(value)

@@ -9,6 +9,7 @@ import numpy as np
 from rl_training.experiment.report.charts import COLORS
 from rl_training.experiment.report.folders import Group, Panel
 from rl_training.experiment.report.html import Html, tag
+from rl_training.experiment.report.runs import number
 from rl_training.experiment.report.scale import Scale, duration, short, value_scale
 from rl_training.statistics import MIN_SCORES, iqm, seeds_interval
 
@@ -56,9 +57,8 @@ def score_line(group: Group) -> tuple[str, str]:
 def bar_verdict(entry: Mapping[str, object]) -> Html | None:
     """Return whether a benchmark's bar was reached, none if there is no bar."""
     bar, below, reached = entry.get("bar"), entry.get("below"), entry.get("reached")
-    aims = [
-        f"{word}{limit:g}" for word, limit in (("", bar), ("below ", below)) if type(limit) in (int, float)
-    ]
+    limits = (("", number(bar)), ("below ", number(below)))
+    aims = [f"{word}{limit:g}" for word, limit in limits if limit is not None]
     if not aims or not isinstance(reached, bool):
         return None
     worst = ", worst seed" if entry.get("score_is") == "worst" else ""
@@ -115,8 +115,8 @@ def _dots(group: Group) -> list[float]:
         return group.scores
     evaluation = group.first.held.get("evaluation")
     returns = evaluation.get("returns") if isinstance(evaluation, Mapping) else None
-    numbers = [r for r in returns if type(r) in (int, float)] if isinstance(returns, list) else []
-    return [float(r) for r in numbers if abs(r) < 1e300][:_MOST_DOTS] or group.scores
+    numbers = [number(r) for r in returns[:_MOST_DOTS]] if isinstance(returns, list) else []
+    return [r for r in numbers if r is not None] or group.scores
 
 
 def _scale(groups: Sequence[Group]) -> Scale | None:
@@ -161,10 +161,10 @@ def _strip(group: Group, color: int, scale: Scale) -> Html | None:
 
 def _episodes(group: Group) -> str:
     evaluation = group.first.held.get("evaluation")
-    spread = evaluation.get("std") if isinstance(evaluation, Mapping) else None
+    spread = number(evaluation.get("std")) if isinstance(evaluation, Mapping) else None
     outcome = group.first.outcome
     episodes = f"{outcome.episodes} episodes" if outcome is not None else "episodes"
-    return f"± {short(spread)} over {episodes}" if type(spread) in (int, float) else f"mean of {episodes}"
+    return f"± {short(spread)} over {episodes}" if spread is not None else f"mean of {episodes}"
 
 
 def _state(group: Group) -> str:

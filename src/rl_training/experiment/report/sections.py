@@ -69,7 +69,7 @@ def _time_row(group: Group, named: bool) -> Html | None:
         tag("td", group.name, class_="name") if named else None,
         tag("td", bar, tag("span", told, class_="note"), class_="wide"),
         tag("td", f"{np.median(speeds):,.0f}" if speeds else "", class_="number"),
-        tag("td", duration(float(np.median(seconds))), class_="number"),
+        tag("td", duration(float(np.median(seconds))) if seconds else "", class_="number"),
     )
 
 

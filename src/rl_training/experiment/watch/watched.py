@@ -107,7 +107,7 @@ class Watched:
                 ("running", "good") if quiet < _QUIET else (f"running, no news for {duration(quiet)}", "warn")
             )
         if run.outcome is not None:
-            why = run.held.get("stop_reason")
+            why = run.stop_reason
             return (f"finished early: {why}" if why else "finished", "")
         return ("stopped before its end", "warn") if log.rows else ("nothing logged yet", "")
 
