@@ -17,7 +17,7 @@ help:
 	@echo "make bench   speed, memory and learning against the peers, on this machine; up to an hour"
 
 train: $(VENV)/installed
-	$(BIN)/rl-training train --config dqn/cartpole
+	$(BIN)/rl-training train dqn/cartpole
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
@@ -35,7 +35,7 @@ generated: $(VENV)/installed
 	$(BIN)/python tools/generate.py
 
 docs: $(VENV)/installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 bench: $(VENV)/installed-bench $(PEERS)/installed

@@ -12,11 +12,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 from rl_training import DQN
 from rl_training.algorithms import Decision
+from rl_training.algorithms.value_learner import greedy, greedy_actions
 from rl_training.config import EnvConfig, EvaluationConfig
 from rl_training.envs import JournaledEnv, make_vector_env
 from rl_training.envs.journal import EpisodeSeeds
@@ -496,3 +498,12 @@ def test_masks_of_several_actions_at_once_are_refused_not_ignored(tmp_path):
     agent = PPO(SeveralMasked, n_steps=8, run_dir=tmp_path / "run")
     with pytest.raises(EnvError, match="action_mask: only Discrete actions can be forbidden"):
         agent.learn(16)
+
+
+def test_what_is_forbidden_is_worse_than_the_worst_that_is_allowed() -> None:
+    """In targets, by tensors, and in acting, by arrays: values may all be negative, and the mask rules out a zero."""
+    q = np.array([[-5.0, -3.0, 0.0], [-1.0, -9.0, 7.0], [np.float32(-3e38), 1.0, 2.0]], np.float32)
+    mask = np.array([[True, True, False], [False, True, False], [True, False, False]])
+    assert greedy_actions(q, mask).tolist() == [1, 1, 0]
+    assert greedy(torch.from_numpy(q), torch.from_numpy(mask)).tolist() == [1, 1, 0]
+    assert greedy(torch.from_numpy(q)).tolist() == [2, 2, 2]

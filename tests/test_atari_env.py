@@ -385,7 +385,11 @@ def test_environments_of_evaluation_have_the_same_spaces() -> None:
 
 def test_wrappers_of_evaluation_stand_instead_of_those_of_training() -> None:
     config = load_config(
-        "dqn/cartpole", {"env.wrappers": [{"id": "ClipReward", "kwargs": {"max_reward": 0.5}}]}
+        "dqn/cartpole",
+        {
+            "env.wrappers": [{"id": "ClipReward", "kwargs": {"max_reward": 0.5}}],
+            "evaluation.env.wrappers": [],
+        },
     )
     act = Alternating(2)
     clipped = evaluate(act, config.env, DiscreteActions(2), EvaluationConfig(), 2)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ import pytest
 from helpers.children import command, wait_for
 from rl_training.config.loading import dump_yaml
 from rl_training.errors import ConfigError, RunLockedError
+from rl_training.experiment import progress as progress_module
 from rl_training.experiment import registry
 from rl_training.experiment.benchmark import Benchmark
 from rl_training.experiment.card import card
@@ -65,6 +66,8 @@ def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
         for n in (0, 1)
     ]
     means = [score["evaluation"]["mean"] for score in scores]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(name in page for name in ("Benchmark small", "dqn/cartpole", "dqn/other", "qr_dqn/cartpole"))
     assert list(first.scores) == means
     assert first.score == first.iqm == iqm(means)
     assert first.interval is None  # two seeds are too few
@@ -264,6 +267,20 @@ def test_a_terminal_shows_how_far_each_entry_is(tmp_path: Path, monkeypatch: pyt
     assert "1/2 seeds" in a
     assert "0%" in b
     assert "0/1 seeds" in b
+
+
+def test_without_a_terminal_lines_show_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_module, "_PLAIN_INTERVAL", 0.0)
+    for seed, step in ((0, 200), (1, 50)):
+        (tmp_path / f"seed-{seed}").mkdir()
+        (tmp_path / f"seed-{seed}" / "metrics.jsonl").write_text(f'{{"step": {step}}}\n')
+    paths = {"dqn": [tmp_path / "seed-0", tmp_path / "seed-1"]}
+    with SuiteProgress(paths, {"dqn": 400}, held=1, console=True) as progress:
+        progress.tick()
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["2 runs, 1 of them there already", "250 of 800 steps, 1 of 2 runs done"]
 
 
 def test_a_folder_of_something_else_is_refused(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -212,6 +212,20 @@ def test_a_return_that_just_fits_is_not_called_clipped() -> None:
 # The loss
 
 
+def test_targets_outside_the_support_are_proof_only_where_they_are_no_estimates() -> None:
+    support = torch.linspace(0.0, 10.0, 11)
+    rows = torch.zeros(4, 11)
+    batch = Batch(
+        *(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64)),
+        reward=torch.tensor([20.0, 20.0, 5.0, -0.1]),
+        discount=torch.tensor([0.0, 0.9, 0.0, 0.0]),
+        next_obs=torch.zeros(4, 1),
+    )
+    extra = c51_loss(rows, rows, batch, support).extra
+    assert extra["targets_outside"].tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert extra["end_targets_outside"].tolist() == [1.0, 0.0, 0.0, 1.0]
+
+
 def logits(seed: int, *shape: int, scale: float = 1.0) -> torch.Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

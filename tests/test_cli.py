@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from helpers.children import command, wait_for
+from rl_training import load_config
 from rl_training.experiment.registry import algorithms
 
 TINY = (
@@ -218,7 +219,24 @@ def test_a_continuous_env_says_who_can_take_it(cli: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("train",), "error: Missing option '--config' / '-c'; --help says what there is"),
+        (("train",), "error: CONFIG: is missing; give one, such as dqn/cartpole"),
+        (("train", "--env", "CartPole-v1"), "error: CONFIG: is missing; give one, such as dqn/cartpole"),
+        (("train", "--algo", "dqn"), "error: --env: is missing; --algo needs an environment"),
+        (
+            ("train", "--algo", "dqm", "--env", "CartPole-v1"),
+            "error: algo: 'dqm' is unknown; did you mean 'dqn'?",
+        ),
+        (
+            ("train", "dqn/cartpole", "--algo", "dqn"),
+            "error: --algo: goes without a config, and dqn/cartpole is one",
+        ),
+        (("train", "dqn/cartpole", "--jobs", 2), "error: --jobs: goes with --seeds N only"),
+        (("train", "dqn/cartpole", "--seed", 1, "seed=2"), "error: --seed: 1, but seed=2 is given, too"),
+        (("train", "--algo", "dqn", "--env", "CartPole-v1", "lr=1"), "error: lr: unknown key; did you mean"),
+        (
+            ("train", "dqn/cartpol"),
+            "error: config: 'dqn/cartpol' is neither a file nor a packaged config; did you",
+        ),
         (("train", "--nonsense"), "error: No such option: --nonsense"),
         (("trian",), "error: No such command 'trian'. Did you mean 'train'"),
         (("train", "--seeds", 0), "error: Invalid value for '--seeds'"),
@@ -273,6 +291,23 @@ def test_an_environment_in_the_working_folder_is_found_and_shadows_nothing(
     assert done.code == 0, done.err
 
 
+def test_a_config_needs_no_option_and_an_algorithm_no_config(cli: Callable[..., Any], tmp_path: Path) -> None:
+    done = cli(
+        "train", "dqn/cartpole", "--env", "CartPole-v0", "--run-dir", tmp_path / "one", "--seed", 4, *TINY
+    )
+    assert done.code == 0, done.err
+    config = load_config(tmp_path / "one")
+    assert (config.env.id, config.seed, config.network.hidden_sizes) == ("CartPole-v0", 4, (16,))
+    words = ("train", "--algo", "DQN", "--env", "Acrobot-v1", "--run-dir", tmp_path / "two", "--quiet")
+    once = ("evaluation.frequency=100", "evaluation.episodes=1", "evaluation.stop_at=-501")
+    done = cli(*words, *once, "evaluation.final_episodes=0", "logging.tensorboard=false")
+    assert done.code == 0, done.err
+    said = "total_timesteps: 50000, enough for CartPole-v1; total_timesteps=N is another budget\n"
+    assert done.err.startswith(said)
+    config = load_config(tmp_path / "two")
+    assert (config.algo, config.env.id, config.total_timesteps) == ("dqn", "Acrobot-v1", 50_000)
+
+
 def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> None:
     words = (
         "train",
@@ -290,6 +325,8 @@ def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> 
     assert done.code == 0, done.err
     assert "IQM" in done.out
     assert (tmp_path / "all" / "curve.png").is_file()
+    assert f"Report  {tmp_path / 'all' / 'report.html'}" in done.out
+    assert "DQN on CartPole-v1" in (tmp_path / "all" / "report.html").read_text()
     assert {path.name for path in (tmp_path / "all").glob("seed-*")} == {"seed-0", "seed-1"}
 
 
@@ -312,7 +349,7 @@ def test_resume_says_what_changes_from_here_on(cli: Callable[..., Any], tmp_path
     done = cli("resume", tmp_path / "run", "total_timesteps=700", "algo_kwargs.batch_size=32")
     assert "changed from here on: algo_kwargs.batch_size\n" in done.err
     again = cli("resume", tmp_path / "run")
-    assert "the budget is used up" in again.err
+    assert "the run is complete; total_timesteps=N trains longer" in again.err
     assert "changed" not in again.err
 
 
@@ -323,7 +360,7 @@ def test_overrides_that_nothing_is_trained_with_are_refused(cli: Callable[..., A
     for key in ("algo_kwargs.learning_rate", "evaluation.final_episodes"):
         done = cli("resume", tmp_path / "run", f"{key}=1")
         assert (done.code, done.out) == (2, "")
-        assert done.err.startswith(f"error: {key}: changes nothing, as the budget is used up")
+        assert done.err.startswith(f"error: {key}: has no effect, because the run is complete")
     assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
 
 

@@ -298,7 +298,7 @@ def learned_constant(steps, gamma):
     )
     for step in steps:
         experience.add(step)
-    options = DQNConfig(learning_rate=0.05, loss="mse", max_grad_norm=None)
+    options = DQNConfig(learning_rate=0.05, loss="mse", max_grad_norm=None, tau=1.0)
     learner = DQN(MLPQNetwork((1,), 2, ()), 2, options, total_timesteps=1)
     everything = buffer.gather(np.arange(len(buffer)))
     for _ in range(25):
@@ -419,7 +419,7 @@ def test_discrete_actions_reach_the_env_counted_from_its_start():
 
 
 def cartpole_run(seed=0, **algo_kwargs):
-    options = DQNConfig(**{"learning_starts": 100, "batch_size": 16, **algo_kwargs})
+    options = DQNConfig(**{"learning_starts": 100, "batch_size": 16, "n_step_return": 1, **algo_kwargs})
     config = ExperimentConfig[DQNConfig](
         algo="dqn",
         env=EnvConfig(id="CartPole-v1", num_envs=4),
@@ -609,8 +609,8 @@ def test_every_restart_begins_episodes_that_were_never_played(vectorization):
         policy = by_obs(DiscreteActions(2))
         for _ in range(steps):
             collector.step(policy)
-            assert isinstance(collector.envs, SyncVectorEnv)
-            for env, journal in enumerate(collector.envs.call_each("journal")):
+            envs: Any = collector.envs
+            for env, journal in enumerate(envs.call_each("journal")):
                 if journal["seed"] not in begun[env][-1:]:
                     begun[env].append(journal["seed"])
         lost = collector.state_dict(lost=True)

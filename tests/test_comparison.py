@@ -204,7 +204,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     put_run(tmp_path / "mixed" / "seed-0", 1.0)
     put_run(tmp_path / "mixed" / "seed-1", 1.0, env="Acrobot-v1")
     for folder, message in (
-        (other, "good is of CartPole-v1 and x of Acrobot-v1: their scores mean nothing together"),
+        (other, "good is of CartPole-v1 and x of Acrobot-v1: their scores cannot be compared"),
         (suite, "holds several experiments; give one of them, such as .*dqn"),
         (tmp_path / "unscored", "not evaluated at its end"),
         (tmp_path / "nan", "damaged"),

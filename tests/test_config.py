@@ -422,3 +422,45 @@ def test_a_config_is_frozen() -> None:
     config = load_config("dqn/cartpole")
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            ["foo=1", "total_timesteps=-1"],
+            "foo: unknown key; known keys: .* \\(and 1 more: total_timesteps\\)",
+        ),
+        (["total_timesteps=-1", "foo=1"], "foo: unknown key; .* \\(and 1 more: total_timesteps\\)"),
+        (["lr=1e-3"], "lr: unknown key; did you mean 'algo_kwargs.learning_rate'\\?"),
+        (["hidden_size=[64]"], "hidden_size: unknown key; did you mean 'network.hidden_sizes'\\?"),
+        (["gama=0.9"], "gama: unknown key; did you mean 'algo_kwargs.gamma'\\?"),
+        (["device=gpu"], "device: 'gpu' is not allowed: should be auto, cpu, cuda\\[:N\\] or mps"),
+    ],
+)
+def test_an_unknown_key_comes_first_and_leads_to_the_right_one(overrides: list[str], line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}$"):
+        load_config("dqn/cartpole", overrides)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrappers", "line"),
+    [
+        ("dqn/cartpole", "[NormalizeObservation]", "env.wrappers.0: .* use network.normalize_obs=true"),
+        ("ppo/cartpole", "[NormalizeReward]", "env.wrappers.0: .* use algo_kwargs.normalize_reward=true"),
+        ("dqn/cartpole", "[NormalizeReward]", "env.wrappers.0: .* dqn has no such option, but ClipReward .*"),
+        (
+            "dqn/cartpole",
+            "[FlattenObservation, 'gymnasium.wrappers:ClipReward']",
+            "env.wrappers.1: ClipReward .*: evaluation.env.wrappers=\\[FlattenObservation\\]",
+        ),
+    ],
+)
+def test_wrappers_by_which_evaluation_would_differ_are_refused(name: str, wrappers: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{line}$"):
+        load_config(name, [f"env.wrappers={wrappers}"])
+    if "ClipReward" in wrappers:
+        given = [f"env.wrappers={wrappers}", "evaluation.env.wrappers=[FlattenObservation]"]
+        assert len(load_config(name, given).env.wrappers) == 2
+    own = "[test_config:NormalizeObservation]"
+    assert load_config(name, [f"env.wrappers={own}"]).env.wrappers[0].id == own[1:-1], "one of the user's"

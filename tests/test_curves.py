@@ -14,9 +14,11 @@ from matplotlib import colors, image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from rl_training.config import EnvConfig
 from rl_training.errors import RLTrainingError
 from rl_training.runtime import curves
 from rl_training.runtime.curves import Series, build_run_figure, build_seeds_figure, extract_series
+from rl_training.runtime.report import steps_of
 from rl_training.statistics import bootstrap_interval, iqm
 
 
@@ -122,7 +124,7 @@ def test_run_figure_shows_both_returns_and_the_spread() -> None:
         [train(0, 1.0), evaluated(50, 4.0, 2.0), train(100, 3.0), evaluated(100, 6.0, 1.0)], "t"
     )
     drawn = lines(figure)
-    assert drawn["training return"] == [(0, 1), (100, 3)]
+    assert drawn["training return, mean of the last 100 episodes"] == [(0, 1), (100, 3)]
     assert drawn["evaluation return, mean ± std"] == [(50, 4), (100, 6)]
     assert band_corners(figure) == {(50, 2), (50, 6), (100, 5), (100, 7)}
 
@@ -132,8 +134,33 @@ def test_an_evaluation_without_a_spread_has_a_band_of_no_height() -> None:
     assert band_corners(figure) == {(1, 2), (1, 6), (2, 5)}
 
 
+def test_a_band_ends_where_no_episode_has_been() -> None:
+    whole = {**evaluated(1, 480.0, 50.0), "eval/min_reward": 300.0, "eval/max_reward": 500.0}
+    narrow = {**evaluated(2, 480.0, 5.0), "eval/min_reward": 300.0, "eval/max_reward": 500.0}
+    assert band_corners(build_run_figure([whole, narrow], "t")) == {(1, 430), (1, 500), (2, 475), (2, 485)}
+
+
+def test_the_evaluation_after_the_last_step_is_the_last_point() -> None:
+    final = {key.replace("eval/", "final/"): value for key, value in evaluated(2, 7.0, 1.0).items()}
+    figure = build_run_figure([evaluated(1, 4.0, 2.0), evaluated(2, 5.0, 2.0), final], "t")
+    assert lines(figure)["evaluation return, mean ± std"] == [(1, 4), (2, 7)]
+    assert band_corners(figure) == {(1, 2), (1, 6), (2, 6), (2, 8)}
+
+
+def test_a_picture_says_over_how_many_episodes_it_means_and_what_it_counts() -> None:
+    figure = build_run_figure([train(1, 1.0)], "t", window=7, steps="steps of the agent")
+    assert list(lines(figure)) == ["training return, mean of the last 7 episodes"]
+    assert figure.axes[0].get_xlabel() == "steps of the agent"
+    wrappers = [{"id": "rl_training.envs.pixels:ActionRepeat", "kwargs": {"repeat": 3}}]
+    env = EnvConfig.model_validate({"id": "Pendulum-v1", "wrappers": wrappers})
+    assert steps_of(env) == "steps of the agent, each 3 environment steps"
+    assert steps_of(EnvConfig(id="Pendulum-v1")) == "environment steps"
+
+
 def test_run_figure_without_evaluation_or_without_episodes() -> None:
-    assert list(lines(build_run_figure([train(1, 1.0), train(2, 2.0)], "t"))) == ["training return"]
+    assert list(lines(build_run_figure([train(1, 1.0), train(2, 2.0)], "t"))) == [
+        "training return, mean of the last 100 episodes"
+    ]
     assert list(lines(build_run_figure([evaluated(1, 1.0)], "t"))) == ["evaluation return, mean ± std"]
 
 

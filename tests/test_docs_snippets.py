@@ -1,92 +1,28 @@
-"""The code of docs/observations.md runs as it stands there, block by block, and prints what the page says."""
+"""The code of README and docs runs as it is printed there, page by page, and prints what the pages say."""
 
 from __future__ import annotations
 
-import os
 import re
-import runpy
-import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 
 from helpers.bad_observations import BAD
-from helpers.children import Child
-from rl_training.cli import main
+from helpers.pages import DOCS, ROOT, Block, blocks, commands, run_page, understand
 from rl_training.envs.spaces import describe_observations
 from rl_training.errors import ConfigError
 from rl_training.experiment.configs import load_config
+from rl_training.experiment.suites import load_suite
 from rl_training.models.encoders import encoder_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "observations.md"
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
-SHORT = ("total_timesteps=6000", "evaluation.final_episodes=10")
-"""What a packaged config is trained with here; everything else is run as it stands on the page."""
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-
-    @property
-    def file(self) -> str | None:
-        """The name of the file that the block is, if it says so in its first line."""
-        match = FILE.match(self.text)
-        return match and match.group(1)
-
-
-BLOCKS = [Block(*found) for found in FENCE.findall(PAGE.read_text(encoding="utf-8"))]
-
-
-def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words behind each ``rl-training``."""
-    words = shlex.split(text)
-    begins = [i for i, word in enumerate(words) if word == "rl-training"]
-    for begin, end in zip(begins, [*begins[1:], len(words)], strict=True):
-        yield words[begin + 1 : end]
-
-
-def shortened(words: list[str]) -> list[str]:
-    packaged = words[0] == "train" and not words[words.index("--config") + 1].endswith(".yaml")
-    return [*words, *SHORT] if packaged else words
-
-
-def run(folder: Path, block: Block) -> str:
-    """Run a block in ``folder`` and return what it prints."""
-
-    def work() -> None:
-        os.chdir(folder)
-        sys.path.insert(0, str(folder))
-        if block.language == "python":
-            (folder / "script.py").write_text(block.text, encoding="utf-8")
-            runpy.run_path("script.py", run_name="__main__")
-            return
-        for words in commands(block.text):
-            sys.argv = ["rl-training", *shortened(words)]
-            try:
-                main()
-            except SystemExit as ended:
-                if ended.code:
-                    raise
-
-    child = Child(folder, work)
-    assert child.wait(180) == 0, child.err
-    return child.out + child.err
+PAGE = DOCS / "observations.md"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    said = []
-    for block in BLOCKS:
-        if block.file is not None:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-        elif block.language in ("python", "sh"):
-            said.append(run(tmp_path, block))
-    image, trained, loaded, table, cells, own, memory = said
+    image, trained, loaded, table, cells, own, memory = run_page(tmp_path, PAGE)
     scores = [float(score) for score in re.findall(r"catches (\S+)", image)]
     assert len(scores) == 2
     assert min(scores) > 0.6, "chance is about 0.28"
@@ -103,11 +39,32 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert "observations: image 1 x 10 x 10 (uint8)\n" in memory
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "yaml"])
-def test_sections_of_configs_are_valid(block: Block) -> None:
-    # The first word of YAML files is their own, sections are put into an experiment.
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_configs_are_valid(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            check_yaml(block, tmp_path)
+
+
+def check_yaml(block: Block, folder: Path) -> None:
     given = yaml.safe_load(block.text)
-    load_config(given if "algo" in given else {"algo": "dqn", "total_timesteps": 5_000, **given})
+    if "entries" in given:
+        (folder / "suite.yaml").write_text(block.text, encoding="utf-8")
+        load_suite(folder / "suite.yaml")
+        return
+    # Sections are put into an experiment.
+    given = given if "algo" in given else {"algo": "dqn", **given}
+    load_config({"env": {"id": "CartPole-v1"}, "total_timesteps": 32_000, **given})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_the_command_line_understands_every_command(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language in ("sh", "bash"):
+            for words in commands(block.text):
+                understand(words, tmp_path)
 
 
 def test_every_error_on_the_page_is_one_that_is_raised() -> None:

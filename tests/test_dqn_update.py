@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,8 @@ def test_weights_multiply_the_loss_of_each_sample(name, function):
     each = function(td_error, torch.zeros(4), reduction="none")
     assert result.metrics["loss"] == pytest.approx((weight * each).mean().item(), rel=1e-5)
     assert torch.equal(result.priorities, td_error.abs())
+    assert td_error.min() < 0.0 < td_error.max()
+    assert result.metrics["td_error_mean"] == pytest.approx(td_error.abs().mean().item(), rel=1e-5)
 
 
 def test_a_sample_of_weight_zero_has_no_influence():
@@ -479,3 +482,51 @@ def test_one_environment_explores_as_often_as_many_do():
         learner.epsilon = epsilon
         others = np.mean([learner.act(obs, explore=True).action[0] != best for _ in range(2_000)])
         assert others == pytest.approx(0.75 * epsilon, abs=0.04)
+
+
+def test_a_target_interval_of_ones_own_means_copies_unless_tau_is_given():
+    assert (DQNConfig().target_update_interval, DQNConfig().tau) == (1, 0.01)
+    assert DQNConfig(target_update_interval=500).tau == 1.0
+    assert DQNConfig(target_update_interval=500, tau=0.3).tau == 0.3
+    saved = DQNConfig(target_update_interval=500).model_dump()
+    assert DQNConfig(**saved).tau == 1.0
+
+
+@pytest.mark.parametrize("loss_name", ["huber", "mse"])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_pure_loss_is_what_a_loop_over_the_samples_gives(loss_name, double, weighted):
+    rng = np.random.default_rng(5)
+    q, of_target, of_online = (torch.from_numpy(rng.normal(0.0, 2.0, (6, 3))).float() for _ in range(3))
+    q.requires_grad_(True)
+    of_target.requires_grad_(True)
+    batch = Batch(
+        *(torch.zeros(6, 1), torch.from_numpy(rng.integers(0, 3, 6))),
+        reward=torch.from_numpy(rng.normal(size=6)).float(),
+        discount=torch.tensor([0.9, 0.0, 0.9, 0.81, 0.0, 0.9]),
+        next_obs=torch.zeros(6, 1),
+        weight=torch.tensor([0.0, 0.5, 1.0, 3.0, 0.2, 1.0]) if weighted else None,
+    )
+    loss, errors, means = dqn_loss(q, of_target, of_online if double else None, batch, loss_name)
+    losses, expected, slopes = [], [], torch.zeros(6, 3)
+    for i in range(6):
+        choosing = of_online if double else of_target
+        following = float(of_target.detach()[i, int(choosing[i].argmax())])
+        error = (
+            float(q.detach()[i, batch.action[i]])
+            - float(batch.reward[i])
+            - float(batch.discount[i]) * following
+        )
+        weight = float(batch.weight[i]) if weighted else 1.0
+        squared = loss_name == "mse" or abs(error) <= 1.0
+        each = error**2 * (1.0 if loss_name == "mse" else 0.5) if squared else abs(error) - 0.5
+        slope = (2.0 * error if loss_name == "mse" else error) if squared else math.copysign(1.0, error)
+        losses.append(weight * each)
+        slopes[i, batch.action[i]] = weight * slope / 6
+        expected.append(error)
+    assert float(loss.detach()) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert errors.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert float(means.samples["td_error_mean"].mean()) == pytest.approx(np.abs(expected).mean(), rel=1e-5)
+    of_q, through_target = torch.autograd.grad(loss, [q, of_target], allow_unused=True)
+    torch.testing.assert_close(of_q, slopes)
+    assert through_target is None

@@ -57,7 +57,8 @@ def test_train_drqv2_writes_checkpoint_and_metrics(tmp_path: Path) -> None:
     assert len(result.evaluation.returns) == 3
     assert (result.checkpoint / "manifest.json").is_file()
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [row["step"] for row in rows if "eval/mean_reward" in row] == [100, 200, 300, 300]
+    assert [row["step"] for row in rows if "eval/mean_reward" in row] == [0, 100, 200, 300]
+    assert [row["step"] for row in rows if "final/mean_reward" in row] == [300]
 
 
 def test_train_drqv2_refuses_another_algorithm(tmp_path: Path) -> None:

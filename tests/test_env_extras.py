@@ -55,7 +55,7 @@ def test_a_missing_package_is_one_line_that_says_how_to_install_it(
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, hidden, None)
     code, _, err = command("train", "--config", "dqn/cartpole", "--run-dir", tmp_path / "run", *words)
-    assert (code, err) == (2, f'error: {needs}: pip install ".[{extra}]"\n')
+    assert (code, err) == (2, f'error: {needs}: pip install "rl_training[{extra}]"\n')
     assert not (tmp_path / "run").exists()
 
 

@@ -114,7 +114,7 @@ def test_networks_have_the_defaults_of_their_algorithm() -> None:
         algo: next(o for o in experiment_options(packaged(algo).config) if o.key == "network.hidden_sizes")
         for algo in ("dqn", "ppo")
     }
-    assert (sizes["dqn"].default_text, sizes["ppo"].default_text) == ("[256, 256]", "[64, 64]")
+    assert (sizes["dqn"].default_text, sizes["ppo"].default_text) == ("[128, 128]", "[64, 64]")
 
 
 def test_what_an_algorithm_has_no_use_for_is_left_out() -> None:

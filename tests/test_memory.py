@@ -254,7 +254,7 @@ def test_an_action_that_there_is_not_cannot_be_remembered(r2d2: R2D2, action: An
 def test_an_agent_that_needs_the_last_reward_says_so(r2d2: R2D2) -> None:
     obs = np.zeros((2, 2), np.float32)
     _, state = r2d2.predict(obs)
-    with pytest.raises(ConfigError, match="reward: this agent also needs to know"):
+    with pytest.raises(ConfigError, match="reward: this agent also needs the reward of its last action"):
         r2d2.predict(obs, state)
     with pytest.raises(ConfigError, match="reward: expected a number"):
         r2d2.predict(obs, state, reward=[1.0, np.nan])
@@ -267,7 +267,7 @@ def test_evaluation_plays_the_same_episodes_at_once_and_one_by_one(agent: DRQN, 
     learners: list[DRQN | R2D2] = [agent, r2d2]
     for learned in learners:
         config = learned.config
-        policy: Any = learned._trained_policy
+        policy: Any = learned._policy
         assert config is not None
         one_by_one = config.evaluation.model_copy(update={"num_envs": 1})
         assert evaluate(policy.algorithm, config.env, policy.actions, one_by_one, 6) == learned.evaluate(6)
@@ -358,7 +358,7 @@ def test_a_changed_env_is_made_with_lists_for_tuples() -> None:
 def test_without_a_memory_file_an_episode_begins_and_it_is_said(cli: Callable[..., Any], agent: DRQN) -> None:
     done = cli("predict", agent.run_dir, "--obs", "[0, 0]")
     assert done.code == 0
-    assert done.err.strip() == "no --state: taken for the beginning of an episode"
+    assert done.err.strip() == "no --state: an episode begins"
     assert int(done.out) in (0, 1)
 
 

@@ -56,8 +56,8 @@ def trained(tmp_path: Path, env: str, kind: str, *words: str) -> tuple[int, str]
         ("sequence", "env: observations are of Sequence, which no encoder takes; make it a Box"),
         ("odd", "env: observations are of Odd, which no encoder takes"),
         ("none", "env.id: 'helpers.bad_observations:Bad' has no observation_space"),
-        ("nothing", "env: there is nothing to see in observations of Dict()"),
-        ("empty", "env: there is nothing to see in observations of Box("),
+        ("nothing", "env: observations of Dict() are empty"),
+        ("empty", "env: observations of Box([], [], (0,), float32) are empty"),
         (
             "dict_with_text",
             "env: the part 'goal.words' of observations is of Text, which no encoder takes; leave it out",

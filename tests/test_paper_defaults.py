@@ -27,8 +27,8 @@ class Difference(NamedTuple):
 
 
 PLAIN = {"dueling": False, "noisy": False, "prioritized": False}
-ATARI = {"gamma": 0.99, "train_freq": 4, "exploration_initial_eps": 1.0}
-ONE_STEP = {"gradient_steps": 1, "n_step_return": 1, "tau": 1.0}
+ATARI = {"gamma": 0.99, "gradient_steps": 1, "exploration_initial_eps": 1.0}
+HARD = {"train_freq": 4, "n_step_return": 1, "tau": 1.0}
 ENTROPY = {"ent_coef": "auto", "target_entropy": "auto"}
 REPLAY = {"gamma": 0.99, "buffer_size": 1_000_000, "train_freq": 1, "gradient_steps": 1, "n_step_return": 1}
 TWO_LAYERS = {"network.hidden_sizes": (256, 256), "network.activation": "relu"}
@@ -44,7 +44,7 @@ CLIPPED = {
 
 PAPERS: dict[str, dict[str, Any]] = {
     # Mnih et al. 2015, extended data table 1.
-    "dqn": {**PLAIN, **ATARI, "loss": "huber"},
+    "dqn": {**PLAIN, **ATARI, "loss": "huber", "learning_rate": 2.5e-4},
     # Schaul et al. 2016, the proportional variant on tuned Double DQN.
     "prioritized_dqn": {
         **{**PLAIN, "prioritized": True},
@@ -78,7 +78,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "rainbow": {
         "adam_eps": 1.5e-4,
         "gamma": 0.99,
-        "train_freq": 4,
+        "gradient_steps": 1,
         "n_step_return": 3,
         "double": True,
         "dueling": True,
@@ -93,7 +93,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "drqn": {
         **{key: value for key, value in PLAIN.items() if key != "noisy"},
         **ATARI,
-        **ONE_STEP,
+        **HARD,
         "max_grad_norm": 10.0,
         "core": "lstm",
         "core_layers": 1,
@@ -226,17 +226,17 @@ GRADIENT = Difference(
 SUPPORT = {"num_atoms": (101, 51), "v_min": (-100.0, -10.0), "v_max": (100.0, 10.0)}
 
 
-def quick(learning_rate: float, target: int, batch_size: int = 64, **more: tuple[Any, Any]) -> Difference:
+def quick(rate: float, target: int, batch_size: int = 64, **more: Any) -> Difference:
     """Return what differs from a paper's rate, steps between target updates, single updates and single rewards."""
     return Difference(
         LEARNS,
         {
-            "learning_rate": (5e-4, learning_rate),
+            "learning_rate": (5e-4, rate),
             "batch_size": (batch_size, 32),
             "n_step_return": (3, 1),
-            "gradient_steps": (4, 1),
-            "tau": (0.04, 1.0),
-            "target_update_interval": (4, target),
+            "train_freq": (1, 4),
+            "tau": (0.01, 1.0),
+            "target_update_interval": (1, target),
             "network.hidden_sizes": ((128, 128), "convolutions and 512"),
             **more,
         },
@@ -248,12 +248,19 @@ def final(theirs: float) -> Difference:
     return Difference(SMALL, {"exploration_final_eps": (0.05, theirs)})
 
 
-RAINBOW = {
-    key: pair for key, pair in quick(6.25e-5, 8_000, 64, **SUPPORT).options.items() if key != "n_step_return"
-}
+def but(difference: Difference, option: str) -> Difference:
+    """Return a difference without one option."""
+    return difference._replace(options={k: pair for k, pair in difference.options.items() if k != option})
+
+
 DIFFERENT: dict[str, list[Difference]] = {
-    "dqn": [SIZES, quick(2.5e-4, 40_000, 128), final(0.1), GRADIENT, DOUBLE],
-    "prioritized_dqn": [SIZES, quick(6.25e-5, 30_000, 128), final(0.01), GRADIENT],
+    "dqn": [SIZES, but(quick(0.0, 40_000, 128), "learning_rate"), final(0.1), GRADIENT, DOUBLE],
+    "prioritized_dqn": [
+        SIZES,
+        quick(6.25e-5, 30_000, 128, learning_rate=(2.5e-4, 6.25e-5)),
+        final(0.01),
+        GRADIENT,
+    ],
     "c51": [SIZES, quick(2.5e-4, 40_000, 64, **SUPPORT), GRADIENT],
     "qr_dqn": [SIZES, quick(5e-5, 40_000, num_quantiles=(50, 200)), final(0.01), GRADIENT],
     "iqn": [
@@ -264,7 +271,7 @@ DIFFERENT: dict[str, list[Difference]] = {
     ],
     "rainbow": [
         Difference(SMALL, {"buffer_size": (100_000, 1_000_000), "learning_starts": (1_000, 20_000)}),
-        Difference(LEARNS, RAINBOW),
+        but(quick(6.25e-5, 8_000, 64, **SUPPORT), "n_step_return"),
         GRADIENT,
     ],
     "drqn": [

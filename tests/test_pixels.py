@@ -325,7 +325,7 @@ def test_a_missing_suite_names_the_extra(missing: str, monkeypatch: pytest.Monke
     with pytest.raises(ConfigError) as error:
         make_env(EnvConfig(id="dm_control/cartpole-balance-v0"))
     assert str(error.value) == (
-        f"env.id: 'dm_control/cartpole-balance-v0' needs {missing}: pip install \".[dm-control]\""
+        f"env.id: 'dm_control/cartpole-balance-v0' needs {missing}: pip install \"rl_training[dm-control]\""
     )
 
 

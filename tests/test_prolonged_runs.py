@@ -199,7 +199,7 @@ def test_what_is_said_of_schedules_is_true(tmp_path: Path, capsys: pytest.Captur
     ):
         resume(tmp_path / "run", *words)
         assert capsys.readouterr().err == f"{said}\n"
-    with pytest.raises(ConfigError, match="schedule_timesteps: changes nothing, as the budget is used up"):
+    with pytest.raises(ConfigError, match="schedule_timesteps: has no effect, because the run is complete"):
         resume(tmp_path / "run", "schedule_timesteps=900")
 
 

@@ -395,7 +395,10 @@ def test_a_larger_budget_goes_on_from_the_same_step_with_every_row_once(tmp_path
     trained = [row["step"] for row in after if "train/n_updates" in row]
     evaluated = [row["step"] for row in after if "eval/mean_reward" in row]
     assert trained == list(range(100, 1001, 100))
-    assert evaluated == [500, 1000, 1000], "the end of the first budget is no longer the end of the run"
+    assert evaluated == [0, 500, 1000]
+    assert [row["step"] for row in after if "final/mean_reward" in row] == [1000], (
+        "the end of the first budget is no longer the end of the run"
+    )
     assert after[: len(before) - 1] == before[:-1]
     updates = [row["train/n_updates"] for row in after if "train/n_updates" in row]
     assert updates == [(step - 100) // 4 for step in trained]

@@ -7,9 +7,11 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,7 +20,10 @@ from helpers.attacks import change_state, copied, rehash, with_config
 from helpers.children import command
 from helpers.contracts import small_config
 from helpers.mutants import mutant_of
+from rl_training.errors import CheckpointError
 from rl_training.experiment import registry
+from rl_training.runtime.loop import train
+from rl_training.runtime.run import Run
 
 ALGORITHMS = (
     "dqn",
@@ -208,3 +213,21 @@ def test_an_environment_with_other_spaces(cli: Callable[..., Any], runs: Any, tm
 
         run = with_config(runs("dqn"), tmp_path / env, name)
         refusals(cli, run, "eval", "resume")
+
+
+def _impossible(actions: Any) -> None:
+    for kept in actions:
+        kept[...] = np.nan if kept.dtype.kind == "f" else 2**31
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo", "drqn", "sac", "drqv2", "a2c"])
+def test_actions_that_there_are_not(tmp_path: Path, algo: str) -> None:
+    """One algorithm for each way to keep actions, in the middle of a rollout if it keeps any."""
+    with closing(Run(small_config(algo))) as run:
+        training = train(run)
+        while sum(map(np.size, run.experience.actions())) == 0 or run.clock.steps < 6:
+            next(training)
+        _impossible(run.experience.actions())
+        state = run.state_dict()
+        with pytest.raises(CheckpointError, match="actions that the environment does not have"):
+            run.load_state_dict(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from helpers.runs import outcome, rows
 from rl_training.envs import make_vector_env
 from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.configs import load_config
-from rl_training.runtime import evaluator, report, resuming, saving, workflows
+from rl_training.runtime import console, evaluator, report, resuming, saving, session, workflows
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import (
     Saved,
@@ -64,15 +65,18 @@ def session_state(path: Path) -> dict[str, Any]:
 
 
 def evaluated(path: Path) -> list[int]:
-    return [row["step"] for row in rows(path) if "eval/mean_reward" in row]
+    """The steps of the evaluations that were logged, without the one before training, which every run has."""
+    steps = [row["step"] for row in rows(path) if {"eval/mean_reward", "final/mean_reward"} & row.keys()]
+    assert steps.pop(0) == 0
+    return steps
 
 
 # Signals
 
 
 def signal_in_evaluation(patch: Patch, number: int) -> None:
-    """Let SIGTERM come while the given evaluation, counted from 1, begins."""
-    real, count = make_vector_env, iter(range(1, 100))
+    """Let SIGTERM come while the given evaluation, counted from that before training, which is 0, begins."""
+    real, count = make_vector_env, iter(range(100))
 
     def make(*args: Any) -> Any:
         if next(count) == number:
@@ -122,10 +126,61 @@ def test_a_signal_after_the_last_step_decides_the_exit_code(tmp_path: Path, monk
         start(tmp_path / "run", SignalAtTheEnd())
     assert stop.value.exit_code == 130
     assert evaluated(tmp_path / "run") == [100, 200, 300, 400]
-    monkeypatch.setattr(report, "plot_run", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(report, "plot_run", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted):
         resume(tmp_path / "run")
     assert (tmp_path / "run" / "result.json").exists()
+
+
+# Evaluation
+
+ENDLESS = {
+    "evaluation__num_envs": 4,
+    "evaluation__final_episodes": 12,
+    "evaluation__frequency": 0,
+    "env__id": "helpers.faulty_envs:Endless",
+}
+
+
+def test_episodes_that_never_end_are_not_played_for_ever(
+    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluator, "MAX_EPISODE_STEPS", 50)
+    monkeypatch.setattr(session, "FINAL_STEPS", 300)
+    result = start(tmp_path / "run", total_timesteps=100, **ENDLESS)
+    assert result.evaluation == Evaluation((50.0,) * 8, (50,) * 8), "300 steps are over in the second round"
+    told = "final evaluation: 8 of 12 episodes, as they took 400 steps; none begins after 300\n"
+    assert capsys.readouterr().err.endswith(told)
+    more = start(tmp_path / "more", total_timesteps=500, **ENDLESS)
+    assert more.evaluation is not None
+    assert len(more.evaluation.returns) == 12, "training took more steps than all of them"
+
+
+def test_the_final_evaluation_is_announced(
+    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_PLAIN_INTERVAL", 0.0)
+    config = load_config(SMALL, {"evaluation.final_episodes": 3, "evaluation.frequency": 0})
+    workflows.start(config, run_dir=tmp_path / "run")
+    said = capsys.readouterr().err.splitlines()
+    begun = said.index("final evaluation: 3 episodes")
+    assert re.fullmatch(r"final evaluation: 0/3 episodes, 3 steps", said[begun + 1])
+    assert re.fullmatch(r"final evaluation: 3/3 episodes, \d+ steps", said[-1])
+    assert "400/400 steps" in said[begun - 1], "training is through"
+
+
+def test_what_is_there_before_training_is_the_first_point(tmp_path: Path) -> None:
+    start(tmp_path / "run", Rising(9.0, 5.0, 3.0, 4.0, first=10.0))
+    assert rows(tmp_path / "run")[0] == {"step": 0, **Evaluation((10.0,) * 2, (1,) * 2).row()}
+    best = read_hint(tmp_path / "run" / "checkpoints", "best")
+    assert best is not None
+    assert best.name == "step-000000100", "the best of what was learned"
+    start(
+        tmp_path / "short", total_timesteps=50, evaluation__final_episodes=0, algo_kwargs__learning_starts=10
+    )
+    assert not any("eval/mean_reward" in row for row in rows(tmp_path / "short")), (
+        "nothing to compare it with"
+    )
 
 
 # Resuming
@@ -169,7 +224,7 @@ def test_what_is_not_exact_is_said(
     monkeypatch.setattr(resuming, "environment_facts", lambda *_: {**facts, "torch": "99.0"})
     resume(tmp_path / "run", "total_timesteps=500")
     assert capsys.readouterr().err == (
-        f"torch {facts['torch']} → 99.0: going on, but not bit for bit\n"
+        f"torch {facts['torch']} → 99.0: continuing, but not bit for bit\n"
         "total_timesteps 400 → 500: schedules stay those of 400 steps; schedule_timesteps=500 stretches them\n"
     )
 
@@ -297,12 +352,12 @@ def test_a_torn_branch_does_not_block_the_next_try(tmp_path: Path, monkeypatch: 
 class Rising(Callback):
     """Gives the evaluations these means."""
 
-    def __init__(self, *means: float) -> None:
-        self._means = iter(means)
+    def __init__(self, *means: float, first: float = 0.0) -> None:
+        self._means = iter((first, *means))  # the first is asked for before training
 
     def on_start(self, training: Session) -> None:
-        def fake(episodes: int, *, stoppable: bool = False) -> Evaluation:
-            return Evaluation((next(self._means, 0.0),), (1,))
+        def fake(episodes: int, **_: Any) -> Evaluation:
+            return Evaluation((next(self._means, 0.0),) * episodes, (1,) * episodes)
 
         training.evaluate = fake  # type: ignore[method-assign]
 
@@ -322,7 +377,7 @@ def test_a_best_that_could_not_be_saved_does_not_keep_out_the_next(
 
     monkeypatch.setattr(saving, "write_checkpoint", save)
     start(tmp_path / "run", Rising(1.0, 9.0, 5.0, 2.0))
-    assert warnings() == ["warning: no; training goes on, the previous checkpoint is intact"]
+    assert warnings() == ["warning: no; training goes on, step-000000100 is the newest checkpoint"]
     best = read_hint(tmp_path / "run" / "checkpoints", "best")
     assert best is not None
     assert best.name == "step-000000300"

@@ -206,6 +206,7 @@ def test_every_head_trains_with_every_option(
     monkeypatch.setattr("rl_training.runtime.report.plot_run", lambda *_: None)  # takes longer than the rest
     options = {**OFF, **SIZES.get(algo, {}), **OPTIONS.get(option, EVERYTHING)}
     settings = {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "target_update_interval": 20}
+    settings["train_freq"] = 4
     config = load_config(
         {
             "algo": algo,
@@ -403,7 +404,7 @@ def test_a_support_whose_atoms_are_one_in_single_precision_is_refused() -> None:
         ("qr_dqn", "num_quantiles=8"),
         ("iqn", "num_cosines=16"),
         ("dqn", "prioritized=true"),
-        ("dqn", "n_step_return=3"),
+        ("dqn", "n_step_return=2"),
         ("dqn", "buffer_size=500"),
     ],
 )

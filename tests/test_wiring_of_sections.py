@@ -21,6 +21,8 @@ from rl_training.models.encoders import Convolutions
 from rl_training.models.mlp import ACTIVATIONS
 from rl_training.models.normalizer import RunningNormalizer
 from rl_training.runtime import console, evaluator, trackers, workflows
+from rl_training.runtime.checkpoint import newest_checkpoint
+from rl_training.runtime.checkpoint_format import LEFT_OUT
 from rl_training.runtime.run import Run
 
 # Networks
@@ -170,6 +172,7 @@ def test_options_of_the_environments_are_read_back() -> None:
         "wrappers": [{"id": "TimeLimit", "kwargs": {"max_episode_steps": 17}}],
         "vectorization": "subprocess",
         "step_timeout": 31.5,
+        "worker_restarts": 6,
         "reset_timeout": 77.5,
     }
     config = small_config("dqn", total_timesteps=300, **{f"env.{key}": own for key, own in settings.items()})
@@ -178,7 +181,7 @@ def test_options_of_the_environments_are_read_back() -> None:
     try:
         envs: Any = run.collector.envs
         assert isinstance(envs, SubprocessVectorEnv)
-        assert (envs.num_envs, envs._step_timeout, envs._reset_timeout) == (3, 31.5, 77.5)
+        assert (envs.num_envs, envs._step_timeout, envs._reset_timeout, envs.restarts) == (3, 31.5, 77.5, 6)
         step, _ = run.collector.step(run.algorithm)
         assert step.reward.tolist() == [0.0, 0.0, 0.0], "of CartPole after Sutton and Barto"
         for _ in range(40):
@@ -215,7 +218,7 @@ AROUND: dict[str, dict[str, Any]] = {
         "env": {"kwargs": {"sutton_barto_reward": True}},
         "stop_at": 1.0,
     },
-    "checkpoint": {"frequency": 45, "keep": 3},
+    "checkpoint": {"frequency": 45, "keep": 3, "replay": False},
     "logging": {
         **{"frequency": 25, "window": 7, "console": False, "csv": True, "tensorboard": False},
         **{"trackers": ["mlflow"], "project": "poles"},
@@ -258,15 +261,17 @@ def test_options_around_the_learning_do_what_they_say(
     result = workflows.start(config, run_dir=tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "train/n_updates" in row] == list(range(25, 201, 25))
-    assert [row["step"] for row in rows if "eval/mean_reward" in row] == [*range(35, 200, 35), 200]
+    assert [row["step"] for row in rows if "eval/mean_reward" in row] == list(range(0, 200, 35))
+    assert [row["step"] for row in rows if "final/mean_reward" in row] == [200]
     # Each checkpoint but for those that a new best at the same time makes needless.
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
     assert {"step-000000135", "step-000000180", "step-000000200"} <= set(kept)
     assert len(kept) <= 4, "three, and the best"
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")[0].tree["replay"] == LEFT_OUT
     assert result.evaluation is not None
     assert len(result.evaluation.returns) == 6
     evaluations = [one for one in played if one[1] == 3]
-    assert len(evaluations) == 6, "five while it trains and one at its end"
+    assert len(evaluations) == 7, "one before it trains, five while it does, and one at its end"
     assert {entropy for _, _, entropy in evaluations} == {41}
     assert all(env.kwargs["sutton_barto_reward"] for env, _, _ in evaluations)
     assert result.stop_reason is None, "of that reward, no episode comes to 1"

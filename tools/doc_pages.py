@@ -78,12 +78,18 @@ def options_of(spec: AlgorithmSpec) -> str:
 def sections(options: list[Option]) -> str:
     """Return the shared options, one table for each section."""
     text = ""
-    ordered = sorted(options, key=lambda option: option.key.rpartition(".")[0] != "")
-    for section, own in groupby(ordered, lambda option: option.key.rpartition(".")[0]):
+    places = [section_of(option) for option in options]
+    ordered = sorted(options, key=lambda option: (section_of(option) != "", places.index(section_of(option))))
+    for section, own in groupby(ordered, section_of):
         some = list(own)
         title = f"`{section}`" if section else "Top level"
         text += f"\n## {title}\n\n{some[0].group}\n\n{table(some, lambda option: option.key)}"
     return text + "\n"
+
+
+def section_of(option: Option) -> str:
+    """Return the section that an option stands in, nothing for the top level."""
+    return option.key.rpartition(".")[0]
 
 
 # Algorithms

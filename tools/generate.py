@@ -26,13 +26,13 @@ BEGIN, END = "<!-- made by `make generated` -->\n", "<!-- end -->\n"
 
 def table(specs: list[AlgorithmSpec]) -> str:
     """Return the README's table of algorithms."""
-    lines = ["| `algo` | class | what | actions | measured |", "|---|---|---|---|---|"]
+    lines = ["| `algo` | what it is | actions | measured scores |", "|---|---|---|---|"]
     for spec in specs:
         authors = spec.paper.partition(",")[0]
         what = f"{spec.summary[0].upper()}{spec.summary[1:]} ([{authors}]({spec.url}))"
-        actions = ", ".join(kind.replace("_", "-") for kind in sorted(spec.action_kinds))
+        kinds = "all" if len(spec.action_kinds) > 1 else min(spec.action_kinds)
         name = f"[`{spec.name}`](docs/algorithms/{spec.name}.md)"
-        lines.append(f"| {name} | `{spec.class_name}` | {what} | {actions} | {results.measured(spec.name)} |")
+        lines.append(f"| {name} | {what} | {kinds} | {results.measured(spec.name)} |")
     return "\n".join([*lines, ""])
 
 

@@ -67,12 +67,14 @@ def table() -> str:
         "| config | env steps | seeds | IQM | worst | bar | seeds that hold it | seconds |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    why: list[str] = []
     for config, path in own_configs().items():
         entry = load().get(config)
         steps = f"{read_mapping(path)['total_timesteps']:,}"
         if entry is None or "scores" not in entry:
-            reason = (entry or {}).get("reason", "not yet")
-            lines.append(f"| `{config}` | {steps} | not measured: {reason} | | | | | |")
+            lines.append(f"| `{config}` | {steps} | not measured | | | | | |")
+            if entry is not None and "reason" in entry:
+                why.append(f"- `{config}` was not measured: {entry['reason']}.")
             continue
         each = scores(entry)
         bar, held = "none", ""
@@ -83,7 +85,7 @@ def table() -> str:
         seeds = ", ".join(_ranges(sorted(map(int, entry["scores"]))))
         numbers = f"{_short(iqm(each))} | {_short(max(each) if 'below' in entry else min(each))}"
         lines.append(f"| `{config}` | {steps} | {seeds} | {numbers} | {bar} | {held} | {seconds} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *(["", *why] if why else []), ""])
 
 
 def defaults_table() -> str:

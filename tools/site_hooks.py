@@ -39,4 +39,20 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def _mathml(match: re.Match[str]) -> str:
     display = "block" if match.group(2) == "[" else "inline"
-    return str(convert(html.unescape(match.group(3)), display=display))
+    made = str(convert(html.unescape(match.group(3)).replace(r"\arg", r"\mathrm{arg}\,"), display=display))
+    if unknown := re.search(r"<m\w+>(\\\w+)", made):
+        raise ValueError(f"{unknown.group(1)} cannot be shown; in the equation {match.group(3)}")
+    # The prime is raised already, and names of functions stand apart from their arguments.
+    made = re.sub(
+        r"<msup>(<mi>[^<]*</mi>)<mi>&#x02032;</mi></msup>",
+        r'<mrow>\1<mo lspace="0" rspace="0">&#x02032;</mo></mrow>',
+        made,
+    )
+    made = re.sub(
+        r"<mi>(log|tanh)</mi>",
+        r'<mrow><mspace width="0.17em"/><mi>\1</mi><mspace width="0.1em"/></mrow>',
+        made,
+    )
+    return made.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>").replace(
+        "<mo>&#x0007E;</mo>", "<mo>&#x0223C;</mo>"
+    )

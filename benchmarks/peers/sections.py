@@ -210,7 +210,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     means: dict[int, float] = {}
     for row in rows:
-        if "eval/mean_reward" in row:  # ours has a second one of the last step, with more episodes
+        if "eval/mean_reward" in row and row["step"]:  # the peers are not evaluated before they learn
             means.setdefault(row["step"], row["eval/mean_reward"])
     result = json.loads((folder / "result.json").read_text())
     return {

@@ -1,4 +1,4 @@
-"""Deep reinforcement learning that trains, resumes, evaluates and predicts through one surface."""
+"""Deep reinforcement learning: train, evaluate, resume and use agents from Python or from the command line."""
 
 import sys
 
@@ -42,6 +42,10 @@ else:
         from rl_training.algorithms.catalogue import by_class_name
 
         if name.startswith("_") or by_class_name(name) is None:
+            from rl_training.runtime.callbacks import INSTEAD
+
+            if name in INSTEAD:  # an AttributeError would not be shown by "from rl_training import"
+                raise ImportError(f"{name}: is not here; {INSTEAD[name]}")
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         with collector_paused():
             from rl_training.api import algorithms

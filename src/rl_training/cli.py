@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import cli_streams, current_folder
-from rl_training.cli_arguments import check_memory_options, parse_json, run_path
-from rl_training.cli_output import print_evaluation, print_seeds, print_training, shown
+from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
+from rl_training.cli_output import (
+    print_evaluation,
+    print_export,
+    print_report,
+    print_seeds,
+    print_training,
+    shown,
+)
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
 from rl_training.runtime.console import notice
@@ -30,20 +37,22 @@ app = typer.Typer(
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override.")
 ]
-RunArgument = Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder or one checkpoint.")]
+RunArgument = Annotated[
+    Path | None, typer.Argument(metavar="RUN", help="A run folder, one of its checkpoints, or a saved agent.")
+]
 CheckpointOption = Annotated[Path | None, typer.Option("--checkpoint", help="The same as RUN.")]
 BestOption = Annotated[
-    bool, typer.Option("--best", help="The best checkpoint of the run instead of the newest.")
+    bool, typer.Option("--best", help="Use the best checkpoint of the run instead of the newest.")
 ]
 TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Let the run import and call whatever code it names, also from this folder. Without it, only what is "
-        "registered with Gymnasium, and classes of installed packages.",
+        help="Let the run import and call any code that it names, also from the current folder. Without it, only "
+        "environments that are registered with Gymnasium and classes of installed packages are used.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -57,29 +66,53 @@ def _root(
 
 @app.command()
 def train(
-    config: Annotated[
-        str, typer.Option("--config", "-c", help="A YAML file or a packaged name: dqn/cartpole.")
-    ],
-    overrides: Overrides = None,
-    run_dir: Annotated[Path | None, typer.Option(help="The run folder, instead of one below runs/.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed, the same as seed=N.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Run seeds seed, seed+1, ... and gather the results.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG] [KEY=VALUE]...",
+            help="A YAML file or a packaged config, such as dqn/cartpole, and settings to override.",
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", metavar="CONFIG", help="The same as CONFIG.")
+    ] = None,
+    algo: Annotated[
+        str | None, typer.Option(help="An algorithm with its defaults, instead of a config: dqn.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(help="The environment, the same as env.id=ENV: Acrobot-v1.")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run folder; by default a new one below runs/.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the run, the same as seed=N.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds to run, counted from --seed.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of seeds that run at the same time.", show_default="1"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
     trust: TrustOption = False,
 ) -> None:
-    """Train an agent from a config. A file may name code in this folder; a run folder given as CONFIG needs --trust."""
+    """Train an agent from a config.
+
+    A config file may name code in the current folder. If CONFIG is a run folder, that needs --trust.
+    """
+    if jobs is not None and seeds is None:
+        raise ConfigError("--jobs: goes with --seeds N only")
     from rl_training.experiment.configs import check_source, is_run_folder, load_config
 
-    given = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
-    experiment = load_config(config, given)
-    check_source(config, experiment, trust=trust)
-    if trust or not is_run_folder(config):
+    source, given, budget = training_source(words, config, algo, env, seed)
+    experiment = load_config(source, given)
+    check_source(source, experiment, trust=trust)
+    if budget:
+        notice(budget)
+    if trust or not is_run_folder(source):
         current_folder.offer()
     if seeds is not None:
-        _train_seeds(experiment, seeds, jobs, run_dir, quiet)
+        _train_seeds(experiment, seeds, jobs or 1, run_dir, quiet)
         return
     from rl_training.experiment import registry
 
@@ -93,10 +126,10 @@ def resume(
     run: RunArgument = None,
     overrides: Overrides = None,
     checkpoint: CheckpointOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress bar.")] = False,
     trust: TrustOption = False,
 ) -> None:
-    """Go on with a run exactly where it was; total_timesteps=N goes further."""
+    """Continue a run exactly where it was; total_timesteps=N trains longer."""
     path, given = run_path(run, checkpoint, overrides)
     _offer_if(trust)
     from rl_training.experiment import registry
@@ -110,19 +143,23 @@ def resume(
 def evaluate(
     run: RunArgument = None,
     checkpoint: CheckpointOption = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Default: as at the end of training.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Other episodes than those of training.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Number of episodes; by default that of the final evaluation.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the episodes, instead of evaluation.seed.")
+    ] = None,
     best: BestOption = False,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.mp4", help="Also write a video of the first episodes.")
     ] = None,
     video_episodes: Annotated[
-        int | None, typer.Option(min=1, help="How many episodes are in the video.", show_default="1")
+        int | None, typer.Option(min=1, help="Number of episodes in the video.", show_default="1")
     ] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate an agent greedily."""
+    """Evaluate an agent: play episodes with its greedy actions."""
     _offer_if(trust)
     path, _ = run_path(run, checkpoint, None)
     if video is not None:
@@ -151,16 +188,16 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where an agent with a memory keeps it from call to call; without the file, an episode begins.",
+            help="A file that keeps the agent's memory between calls; without it, an episode begins.",
         ),
     ] = None,
     episode_start: Annotated[
-        str, typer.Option(help="Where to forget the memory, as JSON: true, or for a batch '\\[true, false]'.")
+        str, typer.Option(help="Where an episode begins, as JSON: true, or for a batch '\\[true, false]'.")
     ] = "",
     reward: Annotated[
         str,
         typer.Option(
-            help="What the last action brought, if the agent needs to know, as JSON: 1 or '[1, 0]'."
+            help="Reward of the last action, for agents that take it as an input, as JSON: 1 or '[1, 0]'."
         ),
     ] = "",
     best: BestOption = False,
@@ -214,13 +251,13 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(
-    config: Annotated[str, typer.Argument(help="A YAML file, a packaged name or a run folder.")],
+    config: Annotated[str, typer.Argument(help="A YAML file, a packaged config or a run folder.")],
     overrides: Overrides = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Print what each option means and may be, beside its value.")
+        bool, typer.Option("--explain", help="Also print the meaning and the allowed values of each option.")
     ] = False,
 ) -> None:
-    """Print a config with every default resolved."""
+    """Print a config with every default."""
     from rl_training.config.loading import dump_yaml
     from rl_training.experiment.configs import load_config
 
@@ -236,18 +273,22 @@ def show(
 @app.command()
 def benchmark(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged name, such as cartpole.")
+        str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged suite, such as cartpole.")
     ],
     run_dir: Annotated[
-        Path | None, typer.Option(help="Where the results go, instead of runs/benchmark/SUITE.")
+        Path | None, typer.Option(help="Folder of the results; by default runs/benchmark/SUITE.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs at a time.", show_default="one for each core")
+        int | None,
+        typer.Option(min=1, help="Number of runs at the same time.", show_default="one for each core"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a suite over its seeds; exit 1 if a bar is missed or a run fails. The same command goes on after a stop."""
+    """Run a benchmark suite: several configs, each with several seeds.
+
+    The exit code is 1 if a bar is missed or a run fails. After a stop, the same command continues.
+    """
     from rl_training.experiment.suites import load_suite
 
     plan = load_suite(suite)
@@ -263,6 +304,7 @@ def benchmark(
                 print(f"  {entry.name:<32} {entry.line}")
             print(f"Results {shown(result.folder / RESULTS)}")
             print(f"Card    {shown(result.folder / CARD)}")
+            print_report(result.folder)
     if not result.reached:
         raise typer.Exit(1)
 
@@ -271,14 +313,17 @@ def benchmark(
 def compare_(
     results: Annotated[
         list[str],
-        typer.Argument(metavar="RESULT...", help="Folders of runs or of several seeds, or NAME=FOLDER."),
+        typer.Argument(
+            metavar="RESULT...",
+            help="Folders of runs, of several seeds or of a suite's entries; NAME=FOLDER gives a name.",
+        ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE.png", help="Where the picture goes.")] = Path(
-        "compare.png"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="FILE.png", help="File for the picture of the learning curves.")
+    ] = Path("compare.png"),
     as_json: JsonOption = False,
 ) -> None:
-    """Put two or more results side by side, and say whether their seeds can tell them apart."""
+    """Compare two or more results, and say whether their seeds can tell them apart."""
     if out.suffix != ".png" or not out.parent.is_dir() or out.is_dir():
         raise ConfigError(f"--out: {out}: should be a .png file in a folder that exists")
     from rl_training.experiment.comparison import compare, name_folders
@@ -294,6 +339,73 @@ def compare_(
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
     else:
         print(f"Picture {shown(out)}")
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="policy.onnx, or policy.safetensors for NumPy.")],
+    run: RunArgument = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+    ] = False,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an agent to a file that runs without this package, after a check that it does what `predict` does."""
+    _offer_if(trust)
+    path, _ = run_path(run, checkpoint, None)
+    from rl_training.experiment import registry
+
+    done = registry.export(path, to, best=best, overwrite=overwrite, trust=trust)
+    with report():
+        print_export(done, as_json)
+
+
+@app.command("report")
+def report_(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER...", help="Runs, several seeds or benchmarks, or NAME=FOLDER."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Where the page goes.", show_default="report.html in the folder"
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about runs: curves, scores, time, metrics, settings. It opens without a network."""
+    from rl_training.experiment.comparison import name_folders
+    from rl_training.experiment.report.page import REPORT, check_target, make_report
+
+    named = name_folders(folders)
+    target = out or (next(iter(named.values())) / REPORT if len(named) == 1 else Path(REPORT))
+    if out is not None:
+        check_target(out)
+    for problem in make_report(named, target):
+        notice(f"warning: {problem}")
+    print(f"Report  {shown(target)}")
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of several.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1.", show_default="one that is free")
+    ] = 0,
+    text: Annotated[bool, typer.Option("--text", help="In this terminal instead of a page.")] = False,
+) -> None:
+    """Show runs while they go: curve, metrics, time left, latest video. Nothing is changed; Ctrl-C ends it."""
+    if text:
+        from rl_training.experiment.watch.text import show_text
+
+        show_text(run)
+        return
+    from rl_training.experiment.watch.server import serve
+
+    serve(run, port, lambda url: print(f"Watching {shown(run)} at {url} (Ctrl-C ends it)", flush=True))
 
 
 @app.command()

@@ -89,7 +89,7 @@ def report() -> Iterator[None]:
         sys.stdout.flush()
     except OutputError as error:
         if not error.cut_off:
-            notice(f"warning: {error}; the results are in the folder all the same")
+            notice(f"warning: {error}; the results are in the folder anyway")
 
 
 def settle() -> None:

@@ -37,6 +37,10 @@ class DiscreteActions:
         """Map an environment's actions to what learners use."""
         return action - self.start if self.start else action
 
+    def hold(self, action: Array) -> bool:
+        """Say whether these can all have been a learner's actions."""
+        return bool(((action >= 0) & (action < self.n)).all())
+
 
 @dataclass(frozen=True, eq=False)
 class _Box:
@@ -54,6 +58,10 @@ class _Box:
     def dtype(self) -> np.dtype[Any]:
         """Dtype in which learners and buffers hold an action."""
         return np.dtype(np.float32)
+
+    def hold(self, action: Array) -> bool:
+        """Say whether these can all have been a learner's actions."""
+        return bool(np.isfinite(action).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +117,10 @@ class MultiDiscreteActions:
         """Map a learner's actions to what the environment takes."""
         return action + np.array(self.starts) if any(self.starts) else action
 
+    def hold(self, action: Array) -> bool:
+        """Say whether these can all have been a learner's actions."""
+        return bool(((action >= 0) & (action < np.array(self.counts))).all())
+
 
 @dataclass(frozen=True)
 class MultiBinaryActions:
@@ -130,6 +142,10 @@ class MultiBinaryActions:
     def to_env(self, action: Array) -> Array:
         """Return actions as they are."""
         return action
+
+    def hold(self, action: Array) -> bool:
+        """Say whether these can all have been a learner's actions."""
+        return bool(((action >= 0) & (action <= 1)).all())
 
 
 ActionSpec = (

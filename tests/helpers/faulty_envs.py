@@ -138,3 +138,34 @@ class Unsteady(CartPoleEnv):
         if self.episode == os.environ.get("BROKEN_EPISODE"):
             raise RuntimeError("broken")
         return super().step(action)
+
+
+class Endless(CartPoleEnv):
+    """CartPole that never falls."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, _, truncated, info = super().step(action)
+        if abs(obs).max() > 1:
+            self.state = np.zeros(4)
+        self.steps_beyond_terminated = None
+        return obs, 1.0, False, truncated, info
+
+
+class Old(CartPoleEnv):
+    """CartPole whose reset takes nothing."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+def old(fault: str) -> CartPoleEnv:
+    """CartPole as environments were before Gymnasium, with one difference to it."""
+    if fault == "no seed":
+        return Old()
+    env = CartPoleEnv()
+    reset, step = env.reset, env.step
+    if fault == "old reset":
+        env.reset = lambda **options: reset(**options)[0]  # type: ignore[method-assign]
+    if fault == "old step":
+        env.step = lambda action: (*step(action)[:3], {})  # type: ignore[method-assign]
+    return env

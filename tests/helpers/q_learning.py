@@ -39,7 +39,7 @@ def make_learner(
             "algo": algo,
             "env": {"id": "CartPole-v1"},
             "total_timesteps": total,
-            "algo_kwargs": {"learning_starts": 0, **options},
+            "algo_kwargs": {"learning_starts": 0, "tau": 1.0, **options},
             "network": {
                 "hidden_sizes": list(hidden),
                 "activation": activation,

@@ -67,7 +67,8 @@ def check_train_writes_checkpoint_and_metrics(
         "an update for every rollout, the short one included"
     )
     assert all(np.isfinite(list(row.values())).all() for row in rows)
-    assert [row["step"] for row in every if "eval/mean_reward" in row] == [400, 800, 1_200, 1_200]
+    assert [row["step"] for row in every if "eval/mean_reward" in row] == [0, 400, 800, 1_200]
+    assert [row["step"] for row in every if "final/mean_reward" in row] == [1_200]
     written = {path.name for path in run_dir.iterdir()}
     assert {"config.yaml", "metadata.json", "metrics.csv", "curve.png", "result.json"} <= written
     plain = json.loads((run_dir / "result.json").read_text())

@@ -20,6 +20,8 @@ RESTORED_DIFFERENTLY = {
     "._compiled": "addresses of the learner's vectors, and room to work in",
     ".algorithm._surrogate": "the same",
     "._torch_stream._outside": "torch's own generator, which is none of the run's",
+    ".collector._told": "whether this process has said something once",
+    ".collector._cast_from": "what it says",
     ".metrics._kept": "folded into the sums by a save",
     # Of a rollout's block only the rows written so far are kept; the others are written before they are read.
     **{

@@ -49,8 +49,9 @@ def check_train_writes_checkpoint_and_metrics(
 
     rows = read_metrics(run_dir / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/n_updates" in row] == list(range(200, total + 1, 200))
-    evaluated = [*range(400, total + 1, 400), total]
+    evaluated = list(range(0, total + 1, 400))
     assert [row["step"] for row in rows if "eval/mean_reward" in row] == evaluated
+    assert [row["step"] for row in rows if "final/mean_reward" in row] == [total]
     written = {path.name for path in run_dir.iterdir()}
     assert {
         "config.yaml",

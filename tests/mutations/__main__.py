@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mutations.bug import Bug, stale
-from mutations.every import BUGS
+from mutations.every import BUGS, sample
 from mutations.report import counts, page
 from mutations.server import run_tests, warm_up
 from mutations.tree import Tree
@@ -24,6 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run what is not in the report yet; return 1 if a bug went unnoticed that should not have."""
     parser = argparse.ArgumentParser(prog="python -m mutations", description=__doc__)
     parser.add_argument("--only", metavar="PATTERN", help="bugs whose file, text or description matches this")
+    parser.add_argument("--sample", type=int, metavar="N", help="only N of those of wiring, and all others")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--out", type=Path, default=Path("runs/bugs"), help="folder of the report")
     parser.add_argument("--again", action="store_true", help="forget what an earlier run has found")
@@ -32,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if problems := stale(BUGS):
         print("\n".join(["error: the list is not of this code:", *problems]), file=sys.stderr)
         return 2
-    chosen = [bug for bug in BUGS if _is_meant(bug, given.only)]
+    chosen = [bug for bug in sample(given.sample) if _is_meant(bug, given.only)]
     given.out.mkdir(parents=True, exist_ok=True)
     lines = given.out / "results.jsonl"
     if given.again:
@@ -56,13 +58,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _all(bugs: list[Bug], jobs: int, folder: Path, lines: Path) -> None:
     context = get_context("fork")
-    todo: Any = context.SimpleQueue()
-    for bug in bugs:
-        todo.put(bug)
-    for _ in range(jobs):
-        todo.put(None)
+    taken = context.Value(
+        "i", 0
+    )  # how many bugs have a worker; a queue of them all would not fit into its pipe
     workers = [
-        context.Process(target=_work, args=(todo, folder / f"tree-{i}", lines, folder)) for i in range(jobs)
+        context.Process(target=_work, args=(bugs, taken, folder / f"tree-{i}", lines, folder))
+        for i in range(jobs)
     ]
     for worker in workers:
         worker.start()
@@ -72,12 +73,28 @@ def _all(bugs: list[Bug], jobs: int, folder: Path, lines: Path) -> None:
         raise SystemExit("error: a worker failed; the same command goes on where it was")
 
 
-def _work(todo: Any, place: Path, lines: Path, folder: Path) -> None:
+def _is_green(tree: Tree, test: str, log: Path) -> bool:
+    """Say whether a test that has noticed a bug does not fail without it; one that hangs is not tried again."""
+    return "::" not in test or run_tests(tree, shlex.quote(test.removeprefix("tests/")), log).failed is None
+
+
+def _next(bugs: list[Bug], taken: Any) -> Bug | None:
+    with taken.get_lock():
+        taken.value += 1
+        return bugs[taken.value - 1] if taken.value <= len(bugs) else None
+
+
+def _work(bugs: list[Bug], taken: Any, place: Path, lines: Path, folder: Path) -> None:
     warm_up()
-    tree = Tree(place)
-    while (bug := todo.get()) is not None:
+    tree, green = Tree(place), set[str]()
+    while (bug := _next(bugs, taken)) is not None:
         with tree.with_bug(bug):
             outcome = run_tests(tree, bug.tests, folder / f"{place.name}.log")
+        if outcome.failed is not None and outcome.failed not in green:
+            if not _is_green(tree, outcome.failed, folder / f"{place.name}.log"):
+                print(f"error: {outcome.failed} fails without a bug, too", file=sys.stderr, flush=True)
+                continue
+            green.add(outcome.failed)
         row = {
             "key": bug.key,
             "file": bug.file,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,10 +101,22 @@ def _with_comma(text: str, start: int, end: int) -> tuple[int, int]:
     return (len(before) - 1, end) if before.endswith(",") else (start, end)
 
 
-def _options(text: str, function: Function) -> Iterator[tuple[int, int, str, str]]:
-    from rl_training.algorithms.catalogue import algorithms
+@functools.cache
+def _known_options() -> frozenset[str]:
+    """Return the names of all options, asked of another process: the package must not be imported in this one."""
+    code = (
+        "from rl_training.algorithms.catalogue import algorithms\n"
+        "print(*{name for spec in algorithms().values() for name in spec.config.model_fields})"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    return frozenset(told.stdout.split())
 
-    known = {name for spec in algorithms().values() for name in spec.config.model_fields}
+
+def _options(text: str, function: Function) -> Iterator[tuple[int, int, str, str]]:
+    known = _known_options()
     for node in _own(function):
         if not isinstance(node, ast.Attribute) or node.attr not in known or isinstance(node.ctx, ast.Store):
             continue

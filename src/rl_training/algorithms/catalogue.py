@@ -126,7 +126,10 @@ def by_class_name(class_name: str) -> AlgorithmSpec | None:
 
 
 def register(spec: AlgorithmSpec) -> AlgorithmSpec:
-    """Make an algorithm known by its name; the name and that of its class must be free."""
+    """Make an algorithm of your own known by its name, everywhere in this process, and return its spec.
+
+    :param spec: Its declaration. Its name and the name of its class should not be taken.
+    """
     if not isinstance(spec, AlgorithmSpec):
         raise ConfigError(f"algo: register() takes an AlgorithmSpec, not {type(spec).__name__}")
     problem = _taken(spec, algorithms())

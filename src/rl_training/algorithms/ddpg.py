@@ -1,4 +1,4 @@
-"""DDPG (Lillicrap et al. 2016): a deterministic policy that climbs the slope of its critic."""
+"""DDPG (Lillicrap et al. 2016): a deterministic policy that follows the gradient of its critic."""
 
 from __future__ import annotations
 

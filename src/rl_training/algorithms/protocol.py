@@ -85,6 +85,10 @@ class Algorithm(Protocol[B_contra]):
 class Experience(Protocol[B]):
     """What is kept of the transitions, and when and how it is dealt out again."""
 
+    def actions(self) -> Iterator[Array]:
+        """Yield all actions that are kept, in arrays [..., *action]: those of a checkpoint are looked at."""
+        ...
+
     def add(self, step: Transitions) -> None:
         """Store one step of the environments."""
         ...
@@ -101,8 +105,8 @@ class Experience(Protocol[B]):
         """Go on empty at this point of a run, whose checkpoint was saved without what was kept."""
         ...
 
-    def interrupt(self) -> None:
-        """Give up episodes that will not go on."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """Give up the episodes of these environments, or of all, which will not go on."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SAC (Haarnoja et al. 2018): a stochastic policy that is also paid for its entropy."""
+"""SAC (Haarnoja et al. 2018): a stochastic policy that maximises reward and entropy."""
 
 from __future__ import annotations
 

@@ -37,7 +37,11 @@ def managed_class(algo: str | AlgorithmSpec) -> type[ManagedAlgorithm]:
 
 
 def load(path: str | Path, **options: Any) -> ManagedAlgorithm:
-    """Load an agent of any algorithm from a run folder or a checkpoint; options as in ``ManagedAlgorithm.load``."""
+    """Load an agent of any algorithm from a run folder, a checkpoint or what ``save`` wrote.
+
+    :param path: The folder or file.
+    :param options: As in ``ManagedAlgorithm.load``.
+    """
     return managed_class(checkpoint_config(load_checkpoint(Path(path))).algo).load(path, **options)
 
 

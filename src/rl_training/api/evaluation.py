@@ -18,7 +18,16 @@ def evaluate_policy(
     return_episode_rewards: bool = False,
     **others: Any,
 ) -> tuple[Any, Any]:
-    """Return mean and standard deviation of the returns that ``model.evaluate`` finds, or all returns and lengths."""
+    """Evaluate an agent as Stable-Baselines3's function of this name does, by ``model.evaluate``.
+
+    Returns mean and standard deviation of the returns, or with ``return_episode_rewards`` all returns and lengths.
+
+    :param model: The agent.
+    :param env: Another environment than the agent's own.
+    :param n_eval_episodes: How many episodes.
+    :param deterministic: Only True is possible.
+    :param return_episode_rewards: Return the values of each episode.
+    """
     if not deterministic:
         raise ConfigError(
             "deterministic: evaluation is greedy; agent.predict(obs, deterministic=False) explores"

@@ -36,6 +36,7 @@ from rl_training.envs.factory import check_id
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import Source
+from rl_training.experiment.export.writing import Exported, export_policy
 from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
@@ -56,14 +57,25 @@ _NOTHING = "this agent has not learned anything yet: call learn() first, or load
 
 
 class ManagedAlgorithm:
-    """An agent and its run.
+    """An agent and its run: the base of the classes of all algorithms.
 
-    The first argument, or ``env``, is a Gymnasium id, ``module:Id``, ``package.module:factory``, a callable that makes
-    an environment, one made by ``gymnasium.make``, or the section ``env`` of a config. ``network`` is a callable from
-    ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``, or the section ``network`` of a config. ``evaluation``,
-    ``checkpoint`` and ``logging`` are the sections of that name, and further keywords are the algorithm's
-    hyper-parameters (``learning_rate=1e-3``). ``config`` is a packaged name, a path, a mapping or what ``load_config``
-    returns, which all of them override.
+    :param given: The environment, the same as ``env``. It is the only argument without a name.
+    :param env: A Gymnasium id, ``module:Id``, ``package.module:factory``, a callable that makes an environment, an
+        environment made by ``gymnasium.make``, or the section ``env`` of a config as a dict.
+    :param config: A packaged config such as ``"dqn/cartpole"``, the path of a YAML file, a mapping, or what
+        ``load_config`` returns. All other arguments override it.
+    :param seed: Seed of everything random in the run.
+    :param num_envs: Copies of the environment that are stepped together.
+    :param total_timesteps: Steps of ``learn()`` if it is not given any.
+    :param device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``, ``"mps"`` or ``"auto"``.
+    :param threads: CPU threads of torch and of compiled code.
+    :param network: The section ``network`` of a config as a dict (``{"hidden_sizes": [64, 64]}``), or a callable from
+        ``(obs_shape, num_outputs)`` to a ``torch.nn.Module``.
+    :param evaluation: The section ``evaluation`` of a config: ``{"frequency": 5_000}``.
+    :param checkpoint: The section ``checkpoint`` of a config.
+    :param logging: The section ``logging`` of a config.
+    :param run_dir: The run folder; by default a new one below ``runs``.
+    :param algo_kwargs: Hyper-parameters of the algorithm: ``learning_rate=1e-3``.
     """
 
     algo_name: ClassVar[str] = ""
@@ -136,11 +148,16 @@ class ManagedAlgorithm:
         tb_log_name: str | None = None,
         reset_num_timesteps: bool | None = None,
     ) -> ManagedAlgorithm:
-        """Train for ``total_timesteps`` env steps (default: the config's); called again, train that much more.
+        """Train for a number of environment steps, and return this agent. Called again, train that much more.
 
-        Schedules, such as epsilon's, run over the steps of the first call, and then keep their final values;
-        ``schedule_timesteps`` is another number of steps for them, counted from the first step of all. Without
-        ``progress_bar``, nothing is printed at the end, either. ``tb_log_name`` names the folder of a new run.
+        :param total_timesteps: Steps of this call; by default those of the config.
+        :param callback: A ``Callback``, a function of the training, or a list of them.
+        :param progress_bar: False prints nothing, neither the bar nor the summary at the end.
+        :param schedule_timesteps: Steps over which schedules run, such as epsilon's, counted from the very first step.
+            By default that is the length of the first call; after it, schedules keep their final values.
+        :param log_interval: Only for scripts of Stable-Baselines3; refused with a hint.
+        :param tb_log_name: Name of the folder of a new run.
+        :param reset_num_timesteps: Only for scripts of Stable-Baselines3; False changes nothing.
         """
         sb3.check_learn(
             progress_bar, log_interval, again=self._checkpoint_path is not None and reset_num_timesteps
@@ -171,11 +188,18 @@ class ManagedAlgorithm:
         config: Overrides | None = None,
         **algo_kwargs: Any,
     ) -> ManagedAlgorithm:
-        """Go on exactly where this agent's checkpoint was made, up to ``total_timesteps`` in all if given.
+        """Continue exactly where this agent's checkpoint was made, and return this agent.
 
-        After a ``learn`` that was cut short that is the newest one; one that is older becomes a run of its own.
-        Schedules stay as they were; ``schedule_timesteps=total_timesteps`` stretches them to the new budget.
-        ``config`` and further keywords change what may change in a run, as ``key=value`` does on the command line.
+        After a ``learn`` that was cut short, that is the newest checkpoint. An agent with an older one continues in
+        a run of its own.
+
+        :param total_timesteps: The new total number of steps; by default that of the config.
+        :param callback: As in ``learn``.
+        :param progress_bar: As in ``learn``.
+        :param schedule_timesteps: Steps over which schedules run; ``schedule_timesteps=total_timesteps`` stretches them
+            to the new total. By default they stay as they were.
+        :param config: Settings to change: a mapping of dotted keys, or ``key=value`` texts.
+        :param algo_kwargs: Hyper-parameters to change, as far as a run that continues can change them.
         """
         changes = of_changes(config, algo_kwargs, catalogue.find(self.algo_name))
         given = {"total_timesteps": total_timesteps, "schedule_timesteps": schedule_timesteps}
@@ -218,24 +242,34 @@ class ManagedAlgorithm:
         action_mask: Any = None,
         reward: Any = None,
     ) -> tuple[Any, Any]:
-        """Return ``(action, state)`` for one raw observation or a batch.
+        """Return ``(action, state)`` for one observation or a batch of N.
 
-        Agents with a memory need ``state``, the memory returned by the last call (none: episodes begin), and
-        ``episode_start``, true where it is to be forgotten. ``action_mask`` [A], or [N, A] for a batch, is true where
-        an action is allowed. ``reward`` is what the last action brought, for agents that take it as an input.
+        :param obs: The observation as the environment returns it; it is normalised inside the agent.
+        :param state: For agents with a memory: the state that the last call returned. Without it, an episode begins.
+        :param episode_start: Where an episode begins and the memory is reset: a bool, or [N] of them.
+        :param deterministic: True chooses the best action, False explores as in training.
+        :param action_mask: Which actions are allowed: bools [A], or [N, A] for a batch.
+        :param reward: The reward of the last action, for agents that take it as an input.
         """
         return self.policy.predict(obs, state, episode_start, deterministic, action_mask, reward)
 
     def evaluate(self, episodes: int = 100, *, seed: int | None = None, env: Env | None = None) -> Evaluation:
-        """Play evaluation episodes greedily, the same ones for every agent unless ``seed`` is given.
+        """Play evaluation episodes with greedy actions, and return their returns and lengths.
 
-        ``env`` is played instead of the agent's own environment.
+        :param episodes: How many episodes.
+        :param seed: Seed of the episodes. By default it is ``evaluation.seed``, so every agent plays the same ones.
+        :param env: Another environment than the agent's own.
         """
         policy, (config, factory, trust) = self.policy, self._played(env)
         return evaluate_policy(policy, config, episodes, seed=seed, env=factory, trust=trust)
 
     def record(self, path: str | Path, episodes: int = 1, *, seed: int | None = None) -> Evaluation:
-        """Write an MP4 video of the first evaluation episodes, those of ``evaluate``, and return how they went."""
+        """Write a video of the first evaluation episodes, those of ``evaluate``, and return how they went.
+
+        :param path: The file, which ends with ``.mp4``.
+        :param episodes: How many episodes are in the video.
+        :param seed: As in ``evaluate``.
+        """
         policy, (config, factory, trust) = self.policy, self._played(None)
         return record_policy(policy, config, Path(path), episodes, seed=seed, env=factory, trust=trust)
 
@@ -250,9 +284,11 @@ class ManagedAlgorithm:
     # Keeping
 
     def save(self, path: str | Path, *, replay: bool = True) -> Path:
-        """Copy the newest checkpoint, which holds all state, to ``path``: a folder, or one file if it ends with .zip.
+        """Save the agent with all its state, and return the path. An older save is replaced.
 
-        An older save is replaced. Without ``replay`` it is small, and good for everything but resuming exactly.
+        :param path: A folder, or a single file if it ends with ``.zip``.
+        :param replay: False leaves the replay out. The save is then small, and good for everything except continuing
+            exactly.
         """
         if self._checkpoint_path is None:
             nothing = "nothing to save: call learn() first, or load() a run"
@@ -275,12 +311,19 @@ class ManagedAlgorithm:
         config: Overrides | None = None,
         **algo_kwargs: Any,
     ) -> A:
-        """Load an agent from a run folder (its newest or ``best`` checkpoint) or from one checkpoint.
+        """Load an agent from a run folder, from one of its checkpoints, or from what ``save`` wrote.
 
-        What it names as environment, wrappers and network has to be registered with Gymnasium or a class of an
-        installed package; ``trust=True`` lets it import and call anything. ``learn`` and ``resume`` go on in the run
-        of which it is the newest checkpoint, or in a new one, in the folder ``run_dir`` if that is given. ``config``
-        and further keywords (``device="cpu"``) change what ``resume`` may change; ``env`` is learned in from now on.
+        ``learn`` and ``resume`` then continue the run, if this is its newest checkpoint, and else begin a new one.
+
+        :param path: The folder or file.
+        :param env: Another environment, in which the agent learns and is evaluated from now on.
+        :param network: The callable of a custom network that cannot be found by its name.
+        :param best: Take the checkpoint with the best evaluation instead of the newest.
+        :param trust: Let the agent import and call any environment, wrapper and network that it names. Otherwise these
+            have to be registered with Gymnasium or classes of an installed package.
+        :param run_dir: Folder of the new run in which the agent continues.
+        :param config: Settings to change, as in ``resume``.
+        :param algo_kwargs: Hyper-parameters and settings to change, such as ``device="cpu"``.
         """
         check_network(network)
         checkpoint = load_checkpoint(Path(path), best=best)
@@ -301,7 +344,10 @@ class ManagedAlgorithm:
         return agent
 
     def set_env(self, env: Env) -> None:
-        """Learn and evaluate in another environment from now on, in a run of its own if there is one already."""
+        """Learn and evaluate in another environment from now on; the next ``learn`` then begins a run of its own.
+
+        :param env: As in the constructor.
+        """
         if self._unfinished:
             raise ConfigError(_UNFINISHED)
         self._take_env(env)
@@ -318,48 +364,58 @@ class ManagedAlgorithm:
         else:
             self._further.env_settings = settings
 
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Exported:
+        """Write this agent to a file that runs without this package: .onnx, or .safetensors for NumPy alone.
+
+        It is compared with ``predict`` on 1,000 observations of its environment, and not written if they differ.
+        """
+        policy, (config, factory, trust) = self.policy, self._played(None)
+        return export_policy(
+            policy, config, Path(path), step=self._steps, env=factory, trust=trust, overwrite=overwrite
+        )
+
     # Looking
 
     @property
     def policy(self) -> Policy:
-        """What acts: ``policy.predict(obs)`` is ``predict(obs)``."""
+        """The policy without its run: ``policy.predict(obs)`` does the same as ``predict(obs)``."""
         if self._policy is None:
             raise ConfigError(_UNFINISHED if self._unfinished else _NOTHING)
         return self._policy
 
     @property
     def network(self) -> nn.ModuleDict:
-        """The torch modules by name, to be looked at: what is changed in them is not saved, nor learned on from."""
+        """The torch modules by name. They are for reading: changes to them are not saved or used in training."""
         return nn.ModuleDict(self.policy.algorithm.networks)  # type: ignore[attr-defined]
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Copies of all weights and statistics by their names, which are those in ``model.safetensors``."""
+        """Copies of all weights and statistics by name; the names are those in ``model.safetensors``."""
         return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
 
     @property
     def num_timesteps(self) -> int:
-        """Env steps that this agent has learned from."""
+        """Number of environment steps that this agent has been trained for."""
         return self._steps
 
     @property
     def run_dir(self) -> Path | None:
-        """The run folder, once there is one."""
+        """The run folder, ``None`` before the first ``learn``."""
         return self._run_dir
 
     @property
     def config(self) -> ExperimentConfig[Any] | None:
-        """The resolved config of the run, once there is one."""
+        """The complete config of the run, ``None`` before the first ``learn``."""
         return self._config
 
     @property
     def observation_space(self) -> gym.Space[Any]:
-        """What the environment shows; it is made to ask it."""
+        """Observation space of the environment."""
         return self._ask_env()[0]
 
     @property
     def action_space(self) -> gym.Space[Any]:
-        """What the environment takes; it is made to ask it."""
+        """Action space of the environment."""
         return self._ask_env()[1]
 
     def __repr__(self) -> str:

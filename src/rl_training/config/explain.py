@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rl_training.config.schema import AlgorithmConfig, ExperimentConfig, WrapperConfig
+from rl_training.config.schema import AlgorithmConfig, ExperimentConfig, WrapperConfig, alternatives
 
 REQUIRED = object()
 """The default of an option that has none."""
@@ -192,14 +192,9 @@ def _bounds(limits: Iterable[Any]) -> str:
     elif found.get("lt", _HUGE) < _HUGE:
         high = f"below {as_written(found['lt'])}"
     if "pattern" in found:
-        return f": {_either(_alternatives(found['pattern']))}"
+        return f": {_either(alternatives(found['pattern']))}"
     joined = (" " if high.startswith("to ") else ", ").join(part for part in (low, high) if part)
     return f" {joined}" if joined else ""
-
-
-def _alternatives(pattern: str) -> list[str]:
-    """Return the words of a pattern such as ``^(cpu|cuda(:\\d+)?)$``."""
-    return [word.replace(r"(:\d+)?", "[:N]") for word in pattern.strip("^$")[1:-1].split("|")]
 
 
 def as_written(value: Any) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rl_training.config.problems import one_line, short
 from rl_training.config.schema import AlgorithmConfig, ExperimentConfig
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.plain_files import read_plain
@@ -17,16 +18,6 @@ from rl_training.plain_files import read_plain
 M = TypeVar("M", bound=BaseModel)
 MAX_CONFIG_BYTES = 1_000_000
 _MAX_DEPTH = 32
-_TOP_LEVEL_HINTS = {
-    "n_timesteps": "total_timesteps",
-    "timesteps": "total_timesteps",
-    "env_id": "env.id",
-    "n_envs": "env.num_envs",
-    "num_envs": "env.num_envs",
-    "policy_kwargs": "network",
-    "hyperparameters": "algo_kwargs",
-    "eval": "evaluation",
-}
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -102,12 +93,22 @@ def read_mapping(path: Path, *, follow: bool = True) -> dict[str, Any]:
 def apply_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``data`` with each ``key.sub=value`` (the value typed as YAML) put in."""
     result = dict(data)
+    for key, value in _parsed(overrides):
+        result = put(result, key, value)
+    return result
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """Return the values of ``key.sub=value`` texts by their keys; of a key that stands twice, the last one."""
+    return dict(_parsed(overrides))
+
+
+def _parsed(overrides: Iterable[str]) -> Iterator[tuple[str, Any]]:
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not all(key.strip().split(".")):
             raise ConfigError(f"'{override}': an override is written key=value or key.sub=value")
-        result = put(result, key.strip(), parse_yaml(text, f"'{override}'"))
-    return result
+        yield key.strip(), parse_yaml(text, f"'{override}'")
 
 
 def put(data: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def build_config(
     if algo is None:
         raise ConfigError("algo: required key is missing" + did_you_mean_key("algo", data))
     if not isinstance(algo, str):
-        raise ConfigError(f"algo: {_short(algo)} is not allowed: should be the name of an algorithm")
+        raise ConfigError(f"algo: {short(algo)} is not allowed: should be the name of an algorithm")
     config_class = config_class_of(algo)
     filled = {**data, "algo_kwargs": {} if data.get("algo_kwargs") is None else data["algo_kwargs"]}
     network = data.get("network", {})
@@ -153,7 +154,7 @@ def validate(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_one_line(error, model, config_class)) from None
+        raise ConfigError(one_line(error, model, config_class)) from None
 
 
 def dump_yaml(config: ExperimentConfig[Any]) -> str:
@@ -179,65 +180,6 @@ def did_you_mean_key(wanted: str, data: Mapping[str, Any]) -> str:
     return near.replace("did you mean", f"is '{wanted}' meant by") if near else ""
 
 
-def _one_line(error: ValidationError, model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str:
-    first, *others = error.errors()
-    # A list whose only entry is wrong counts as empty besides, which is no problem of its own.
-    others = [other for other in others if other["loc"] != first["loc"][: len(other["loc"])]]
-    loc = [str(part) for part in first["loc"]]
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    more = f" (and {len(others)} more)" if others else ""
-    key = ".".join(loc)
-    if not loc:  # a cross-field check, whose text already starts with its key, or a key that is no text
-        return (message if first["type"] == "value_error" else f"config: {message}") + more
-    if first["type"] == "extra_forbidden":
-        hint = _hint(loc, model, config_class)
-        return f"{key}: unknown key{hint}{more}"
-    if first["type"] == "missing":
-        return f"{key}: required key is missing{more}"
-    if first["type"] in {"model_type", "model_attributes_type"}:
-        message = "should be a mapping of keys to values"
-    elif first["type"] == "tuple_type":
-        message = "should be a list"
-    elif first["type"] == "too_short":
-        message = "should not be empty"
-    return f"{key}: {_short(first['input'])} is not allowed: {message}{more}"
-
-
-def _hint(loc: list[str], model: type[BaseModel], config_class: type[AlgorithmConfig]) -> str:
-    name, parents = loc[-1], loc[:-1]
-    if not parents and name in _TOP_LEVEL_HINTS:
-        return f"; did you mean '{_TOP_LEVEL_HINTS[name]}'?"
-    if parents == ["algo_kwargs"] and config_class.aliases.get(name) in config_class.model_fields:
-        return f"; did you mean '{config_class.aliases[name]}'?"
-    section: Any = model
-    for part in parents:
-        if part.isdigit():
-            continue
-        field = section.model_fields.get(part)
-        section = field.annotation if field is not None else None
-        section = next((arg for arg in getattr(section, "__args__", ()) if _is_model(arg)), section)
-        if not _is_model(section):
-            return ""
-    if (elsewhere := _place_of(name, model)) is not None:
-        return f"; did you mean '{elsewhere}'?"
-    known = list(section.model_fields)
-    return did_you_mean(name, known) or f"; known keys: {', '.join(known)}"
-
-
-def _place_of(name: str, model: type[BaseModel]) -> str | None:
-    """Return the dotted key of the only place that has a key of this name, if there is just one."""
-    sections: dict[str, Any] = {key: field.annotation for key, field in model.model_fields.items()}
-    places = [name] if name in model.model_fields else []
-    places += [
-        f"{key}.{name}" for key, part in sections.items() if _is_model(part) and name in part.model_fields
-    ]
-    return places[0] if len(places) == 1 else None
-
-
-def _is_model(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
-
-
 def check_depth(value: Any, depth: int = 0) -> None:
     """Refuse what is nested so deep that checking it would overflow the stack."""
     if depth > _MAX_DEPTH:
@@ -257,11 +199,3 @@ def _kind(value: Any) -> str:
         bool: "true/false",
     }
     return "empty" if value is None else names.get(type(value), type(value).__name__)
-
-
-def _short(value: Any) -> str:
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python refuses to write out integers of thousands of digits
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."

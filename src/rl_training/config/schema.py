@@ -17,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from rl_training.config.wrappers import check_wrappers
+
 _SUFFIXES = {"k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?([kmb])?", re.IGNORECASE)
 
@@ -51,6 +53,11 @@ def parse_auto_or_number(value: Any) -> Any:
         return float(parse_number(value))
     except (TypeError, ValueError):
         raise ValueError("should be auto or a number") from None
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return the words that a pattern such as ``^(cpu|cuda(:\\d+)?)$`` allows."""
+    return [word.replace(r"(:\d+)?", "[:N]") for word in pattern.strip("^$")[1:-1].split("|")]
 
 
 AutoOrNumber = Annotated[float | Literal["auto"], BeforeValidator(parse_auto_or_number)]
@@ -115,6 +122,9 @@ class EnvConfig(Model):
     """Seconds after which a subprocess environment counts as hung."""
     reset_timeout: PositiveFloat = 300.0
     """The same for a reset."""
+    worker_restarts: CountOrZero = 10
+    """How many subprocess environments that crashed or hung are replaced in a run, which costs the episode that was
+    lost; the next one ends the run, as any does with 0."""
 
 
 class NetworkConfig(Model):
@@ -292,5 +302,6 @@ class ExperimentConfig(Model, Generic[K]):
             raise ValueError(
                 f"network.critic_hidden_sizes: {self.algo} has no critics apart from network.hidden_sizes"
             )
+        check_wrappers(self.env.wrappers, self.evaluation.env.wrappers, self.algo_kwargs, self.algo)
         self.algo_kwargs.check(self)
         return self

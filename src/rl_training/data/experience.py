@@ -10,6 +10,7 @@ from rl_training.data.n_step import NStepFolder
 from rl_training.data.results import UpdateResult
 from rl_training.data.transitions import Batch, SequenceBatch, Transitions
 from rl_training.errors import CheckpointError
+from rl_training.spaces import Array
 
 MOST_OWED = 10_000
 """Rounds of updates that can have been due before the first sequence was complete."""
@@ -37,8 +38,8 @@ class PacedReplay(ABC, Generic[B]):
         """Store one step of the environments."""
 
     @abstractmethod
-    def interrupt(self) -> None:
-        """Give up episodes that will not go on."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """Give up the episodes of these environments, or of all, which will not go on."""
 
     def batches(self, env_steps: int) -> Iterator[B]:
         """Return the batches that are due after ``env_steps`` environment steps, each drawn when it is asked for."""
@@ -64,6 +65,10 @@ class PacedReplay(ABC, Generic[B]):
     def _rounds(self, env_steps: int) -> int:
         after = env_steps - self._refilled_from - self._learning_starts
         return after // self._train_freq if after > 0 else 0
+
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the buffer."""
+        yield from self.buffer.actions()
 
     def feedback(self, batch: B, result: UpdateResult) -> None:
         """Do nothing: uniform replay has no use for what an update found out about its batch."""
@@ -103,9 +108,14 @@ class ReplayExperience(PacedReplay[Batch]):
         if len(folded[2]):
             self.buffer.add(*folded)
 
-    def interrupt(self) -> None:
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the buffer and in open windows."""
+        yield from super().actions()
+        yield self._folder.actions
+
+    def interrupt(self, envs: Array | None = None) -> None:
         """Forget unfinished windows: the episodes they belong to will not go on."""
-        self._folder.forget()
+        self._folder.forget(envs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return buffer, open windows and cadence."""
@@ -124,9 +134,9 @@ class SequenceExperience(PacedReplay[B]):
         """Store one step of the environments."""
         self.buffer.add(step)
 
-    def interrupt(self) -> None:
-        """End all episodes where they are."""
-        self.buffer.interrupt()
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, where they are."""
+        self.buffer.interrupt(envs)
 
 
 class ByPriority(PacedReplay[B]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -116,9 +116,9 @@ class ImageReplayBuffer:
         if np.count_nonzero(ended):
             self._end_episodes(envs[ended])
 
-    def interrupt(self) -> None:
-        """End all episodes here, as a truncation would."""
-        envs = np.flatnonzero(self._age)
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, here, as a truncation would."""
+        envs = np.flatnonzero(self._age) if envs is None else envs[self._age[envs] > 0]
         self._rings.end(self._rings.places(envs, self._head[envs] - 1))
         self._end_episodes(envs)
 
@@ -149,6 +149,10 @@ class ImageReplayBuffer:
         return int(np.searchsorted(needed, oldest))  # in order, as the steps are
 
     # Reading
+
+    def actions(self) -> Iterator[Array]:
+        """Yield all rows' actions, zeros where no step was made."""
+        yield self._rings.rows["action"]
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions uniformly, as tensors on the buffer's device."""

@@ -46,6 +46,11 @@ class NStepFolder:
         self._full = np.full(num_envs, gamma)
         self._powers = gamma ** np.arange(n + 1, dtype=np.float64)
 
+    @property
+    def actions(self) -> Array:
+        """Actions of windows [num_envs, n, *action], zeros where none has begun yet."""
+        return self._action
+
     def fold(self, step: Transitions) -> Folded:
         """Take one step and return the windows that it completes, possibly none."""
         if self.n == 1:
@@ -98,9 +103,9 @@ class NStepFolder:
             self._mask = np.ones((*self._reward.shape, mask.shape[1]), np.bool_)
         self._mask[envs, newest] = True if mask is None else mask
 
-    def forget(self) -> None:
-        """Drop all open windows, as when episodes are abandoned."""
-        self._open[:] = 0
+    def forget(self, envs: Array | None = None) -> None:
+        """Drop the open windows of these environments, or all, as when episodes are abandoned."""
+        self._open[slice(None) if envs is None else envs] = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open windows."""

@@ -46,10 +46,10 @@ class PrioritizedImageReplayBuffer(ImageReplayBuffer):
         super().add(step)
         self._give(before, self._ready, self.priorities.largest)
 
-    def interrupt(self) -> None:
-        """End all episodes here, as a truncation would."""
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, here, as a truncation would."""
         before = self._ready.copy()
-        super().interrupt()
+        super().interrupt(envs)
         self._give(before, self._ready, self.priorities.largest)
 
     def _drop_lost(self, env: int, row: int) -> None:

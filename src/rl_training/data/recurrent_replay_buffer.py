@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil, prod
 from typing import Any
 
@@ -161,9 +161,9 @@ class RecurrentReplayBuffer:
         for env in envs[step.terminated | step.truncated]:
             self._end_episode(int(env))
 
-    def interrupt(self) -> None:
-        """End all episodes here, as a truncation would."""
-        for env in np.flatnonzero(self._age):
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, here, as a truncation would."""
+        for env in np.flatnonzero(self._age) if envs is None else envs[self._age[envs] > 0]:
             self._end_episode(int(env))
 
     def _write_masks(self, envs: Array, rows: Array, masks: Array | None) -> None:
@@ -224,6 +224,11 @@ class RecurrentReplayBuffer:
         heapq.heappush(self._free, slot)
 
     # Reading
+
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the rows that were written, zeros where no step was made."""
+        written = min(int(self._head.max()) + 1, self._share)
+        yield self._rows["action"][:, :written]
 
     def _drawable(self) -> Array:
         return np.flatnonzero(self._steps[: self._used])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -112,6 +112,10 @@ class ReplayBuffer:
         self._next = end if end < capacity else end - capacity
         if self._size < capacity:
             self._size = min(self._size + count, capacity)
+
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions that are kept."""
+        yield self._action[: self._size]
 
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions uniformly, as tensors on the buffer's device."""

@@ -192,20 +192,25 @@ class RolloutBuffer:
             {name: array[t] for name, array in self._carry.items()} or None,
         )
 
+    def actions(self) -> Iterator[Array]:
+        """Yield the actions in the rows so far; where no step was made, those of an earlier rollout."""
+        yield self._action[: self._count]
+
     def feedback(self, batch: Rollout, result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 
     def begin_at(self, env_steps: int) -> None:
         """Do nothing: a rollout begins anywhere."""
 
-    def interrupt(self) -> None:
-        """End the episodes under way where they are, as a truncation would."""
-        for env in np.flatnonzero(~self._begins).tolist():
+    def interrupt(self, envs: Array | None = None) -> None:
+        """End the episodes of these environments, or of all, where they are, as a truncation would."""
+        given = np.arange(self.num_envs) if envs is None else envs
+        for env in given[~self._begins[given]].tolist():
             rows = np.flatnonzero(self._valid[: self._count, env])
             if len(rows):
                 self._truncated[rows[-1], env] = True
                 self._final.append((int(rows[-1]), env, self._last_obs[env].copy()))
-        self._begins[:] = True
+        self._begins[given] = True
 
     # State
 

@@ -121,7 +121,7 @@ def _check_version(env_id: str) -> None:
         oldest = ".".join(map(str, _OLDEST))
         raise ConfigError(
             f"env.id: '{env_id}' with vectorization 'native' needs ale-py {oldest} or newer, not {installed}: "
-            'pip install ".[atari]"'
+            'pip install "rl_training[atari]"'
         )
 
 

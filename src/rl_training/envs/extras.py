@@ -33,7 +33,7 @@ _BY_COMPLAINT = {
 
 def missing(key: str, name: str, package: str, extra: str) -> ConfigError:
     """Return the error that says how to install what ``name``, the value of a config key, needs."""
-    return ConfigError(f"{key}: '{name}' needs {package}: pip install \".[{extra}]\"")
+    return ConfigError(f"{key}: '{name}' needs {package}: pip install \"rl_training[{extra}]\"")
 
 
 def packages_of(env_id: str) -> tuple[str, ...]:

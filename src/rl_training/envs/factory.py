@@ -63,7 +63,7 @@ def resolve(path: str, key: str) -> Any:
 
 def _refuse_standard_library(module: str, path: str, key: str) -> None:
     if module != "__main__" and module.partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"{key}: '{path}' is of Python's standard library, which holds no such thing")
+        raise ConfigError(f"{key}: '{path}' is part of Python's standard library, which cannot be used here")
 
 
 def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[Any, Any]:
@@ -76,15 +76,17 @@ def make_env(config: EnvConfig, factory: EnvFactory | None = None) -> gym.Env[An
         with warnings.catch_warnings():
             # Gymnasium warns of a render mode that there is not before the environment refuses it.
             warnings.filterwarnings("ignore", message=".*render_mode")
-            env = make(**kwargs)
+            made: Any = make(**kwargs)
     except RLTrainingError:
         raise
     except BaseException as error:
         if is_users_interrupt(error):
             raise
         raise _refused(config.id, error, kwargs) from error
-    if not isinstance(env, gym.Env):
-        raise ConfigError(f"env.id: '{config.id}' gave {type(env).__name__}, not a gymnasium.Env")
+    if not isinstance(made, gym.Env):
+        old = "; derive it from gymnasium.Env" if hasattr(made, "step") and hasattr(made, "reset") else ""
+        raise ConfigError(f"env.id: '{config.id}' gave {type(made).__name__}, not a gymnasium.Env{old}")
+    env: gym.Env[Any, Any] = made
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), gym.Space):
             raise ConfigError(f"env.id: '{config.id}' has no {name}")
@@ -119,7 +121,12 @@ def make_vector_env(
     close_all([probe])
     fns = [functools.partial(_journaled, config, stream, factory) for stream in seeds]
     if config.vectorization == "subprocess":
-        return SubprocessVectorEnv(fns, step_timeout=config.step_timeout, reset_timeout=config.reset_timeout)
+        return SubprocessVectorEnv(
+            fns,
+            step_timeout=config.step_timeout,
+            reset_timeout=config.reset_timeout,
+            restarts=config.worker_restarts,
+        )
     return SyncVectorEnv(fns)
 
 

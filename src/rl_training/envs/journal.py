@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from typing import Any
 
@@ -19,6 +20,11 @@ MAX_REWARD = float(np.finfo(np.float32).max)
 """What the replay can hold."""
 MAX_JOURNAL = 1_000_000
 """Actions of one episode after which its journal is given up, and with it exact restoring."""
+_RESET_GIVES = "(obs, info)"
+_RESET_CALL = f"reset(self, *, seed=None, options=None) that returns {_RESET_GIVES}"
+_STEP_GIVES = "(obs, reward, terminated, truncated, info)"
+_NO_KEYWORD = re.compile(r"reset\(\) got an unexpected keyword argument '(seed|options)'")
+"""What environments of the old API say when they are reset as Gymnasium does."""
 
 
 class EpisodeSeeds:
@@ -78,13 +84,18 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.episode_step = 0
         self._actions = []
         try:
-            obs, info = self.env.reset(seed=self.episode_seed, options=options)
+            started: Any = self.env.reset(seed=self.episode_seed, options=options)
+            if not isinstance(started, tuple) or len(started) != 2:
+                raise self._wrong("reset()", _RESET_GIVES, _count(started))
+            obs, info = started
             if self._spec is None:
                 obs = np.asarray(obs)
             self._mask = self._checked_mask(info, over=False) if info else None
         except EnvError:
             raise
         except BaseException as error:  # SystemExit, too, which pygame's users raise when a window is closed
+            if isinstance(error, TypeError) and _NO_KEYWORD.search(str(error)):
+                raise self._wrong("reset()", _RESET_CALL, error) from error
             raise self._failure(error) from error
         if not (
             _same(self.env.observation_space, self._obs_space)
@@ -102,6 +113,8 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             self._actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         try:
             result: Any = self.env.step(action)
+            if len(result) != 5:
+                raise self._wrong("step()", _STEP_GIVES, _count(result))
             obs, reward, terminated, truncated, info = result
             if self._spec is None:
                 obs = np.asarray(obs)
@@ -226,6 +239,11 @@ class JournaledEnv(gym.Wrapper[Any, Any, Any, Any]):
             raise error
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return EnvError(f"{reason} {self._where()}", details=traceback.format_exc())
+
+
+def _count(result: Any) -> str:
+    """Say what came instead of several values."""
+    return f"{len(result)} values" if isinstance(result, tuple | list) else type(result).__name__
 
 
 def _same(space: gym.Space[Any], before: gym.Space[Any]) -> bool:

@@ -46,7 +46,7 @@ def describe_observations(space: gym.Space[Any]) -> ObsSpec:
         return space.spec
     parts = _parts(space, ())
     if not any(part.size for part in parts):
-        raise ConfigError(f"env: there is nothing to see in observations of {space}")
+        raise ConfigError(f"env: observations of {space} are empty")
     if len(parts) > 1 or parts[0].path:
         return packed_spec(parts)
     part = parts[0]

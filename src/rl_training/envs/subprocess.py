@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import IO, Any, Final, NamedTuple
@@ -31,6 +31,18 @@ from rl_training.spaces import Array
 _LIVENESS_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 2.0
 _EXIT_SECONDS: Final = 0.5
+_NOTHING: Final = (0.0, False, False, None, None, None)
+"""In place of what a lost worker would have said of its step."""
+
+
+class WorkerLost(EnvError):
+    """The process of the sub-env ``index`` died, or hung and was ended."""
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+        self.resetting = False
+        """Whether an episode had just ended, so that it was the next one that was lost, too."""
 
 
 class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
@@ -40,6 +52,9 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
     thread that made the vector env ends, however it ends. Observations have to be arrays: they travel through
     shared memory without a name, which the kernel frees with the last process. After any error the sub-envs
     are no longer in step with each other, so ``close`` is the only call left.
+
+    Up to ``restarts`` workers may die or hang in a step without an error: ``infos["lost"]`` says what happened to which
+    sub-env, whose row means nothing, and ``replace`` puts another worker into its place.
     """
 
     def __init__(
@@ -48,6 +63,7 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         *,
         step_timeout: float = 60.0,
         reset_timeout: float = 300.0,
+        restarts: int = 0,
     ) -> None:
         if not env_fns:
             raise EnvError("a vector env needs at least one env")
@@ -55,16 +71,19 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         self._step_timeout = step_timeout
         self._reset_timeout = reset_timeout
         self._unusable = ""
+        self._env_fns = env_fns
+        self.restarts, self.replaced = restarts, 0
         self._workers: list[_Handle] = []
         self._selector = selectors.PollSelector()
         self._end_workers = weakref.finalize(self, _end_workers, self._workers, os.getpid())
         # Registered late, so run early at exit: multiprocessing's own hook waits for workers without a limit.
         atexit.register(self._end_workers)
+        self._memory = _nameless_file()
         try:
-            with _nameless_file() as memory:
-                self._fork_workers(env_fns, memory)
-                self._adopt(self._exchange("start", [()] * self.num_envs, reset_timeout))
-                self._observations = self._share_observations(memory)
+            for index in range(self.num_envs):
+                self._workers.append(self._fork_worker(index))
+            self._adopt(self._exchange("start", [()] * self.num_envs, reset_timeout))
+            self._observations = self._share_observations()
         except BaseException:
             self.close()
             raise
@@ -88,8 +107,9 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         # Gymnasium's single environments take a plain int for a discrete action.
         discrete = self.single_action_space.shape == ()
         singles = actions.tolist() if discrete else iterate(self.action_space, actions)
-        replies = self._exchange("step", [(action,) for action in singles], self._step_timeout)
-        infos: dict[str, Any] = {}
+        lost: dict[int, WorkerLost] = {}
+        replies = self._exchange("step", [(action,) for action in singles], self._step_timeout, lost)
+        infos: dict[str, Any] = {"lost": lost} if lost else {}
         rewards, terminated, truncated, final_obs, masks, final_masks = zip(*replies, strict=True)
         for index, last in enumerate(final_obs):
             if last is not None:
@@ -98,6 +118,47 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         if final_info := self._with_masks({}, final_masks):
             infos["final_info"] = final_info
         return self._observations.copy(), np.array(rewards), np.array(terminated), np.array(truncated), infos
+
+    def replace(self, index: int, lost: WorkerLost, first_episode: int) -> tuple[Array, dict[str, Any], int]:
+        """Put another worker into the place of one that was ``lost``; return its first obs, its info and its episode.
+
+        That is the episode which ``start_from`` knows as ``first_episode``, or a later one if workers are lost in that,
+        too. More than ``restarts`` of them are an error.
+        """
+        episode = first_episode
+        while True:
+            if self.replaced >= self.restarts:
+                before = f"the {self.replaced} workers that env.worker_restarts allows were replaced before"
+                raise WorkerLost(f"{lost}; {before}", index=index)
+            self.replaced += 1
+            self._retire(index)
+            self._workers[index] = self._fork_worker(index)
+            try:
+                self._ask(index, "start")
+                self._ask(index, "attach", self._observations.shape, self._observations.dtype)
+                self._ask(index, "call", "start_from", (episode,))
+                mask = self._ask(index, "reset")
+            except WorkerLost as again:
+                lost, episode = again, episode + 1
+                continue
+            return self._observations[index].copy(), {} if mask is None else {"action_mask": mask}, episode
+
+    def _ask(self, index: int, command: str, *args: Any) -> Any:
+        """Send one worker a request and wait for its reply."""
+        self._unusable = f"a {command} failed or was interrupted"
+        with contextlib.suppress(OSError):
+            self._workers[index].pipe.send((command, args))
+        reply = self._collect(command, self._reset_timeout, [index])[index]
+        self._unusable = ""
+        return reply
+
+    def _retire(self, index: int) -> None:
+        """Be rid of what is left of a worker."""
+        worker = self._workers[index]
+        _kill([worker.process])
+        with contextlib.suppress(KeyError):  # that of one that was lost in a step is not listened to any more
+            self._selector.unregister(worker.pipe)
+        worker.pipe.close()
 
     def _with_masks(self, infos: dict[str, Any], masks: Sequence[Array | None]) -> dict[str, Any]:
         for index, mask in enumerate(masks):
@@ -117,19 +178,19 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         self._unusable = "it is closed"
         self._end_workers()
         atexit.unregister(self._end_workers)
+        self._memory.close()
 
-    def _fork_workers(self, env_fns: Sequence[Callable[[], Env]], memory: IO[bytes]) -> None:
+    def _fork_worker(self, index: int) -> _Handle:
         context = multiprocessing.get_context("fork")
-        for index, env_fn in enumerate(env_fns):
-            pipe, worker_pipe = context.Pipe()
-            # Left open in this worker, they would keep the others from noticing that the parent has died.
-            parent_ends = [pipe, *(worker.pipe for worker in self._workers)]
-            worker = Worker(env_fn, worker_pipe, memory, index)
-            process = context.Process(target=work, args=(worker, parent_ends, os.getpid()), daemon=True)
-            process.start()
-            worker_pipe.close()
-            self._workers.append(_Handle(process, pipe))
-            self._selector.register(pipe, selectors.EVENT_READ, data=index)
+        pipe, worker_pipe = context.Pipe()
+        # Left open in this worker, they would keep the others from noticing that the parent has died.
+        parent_ends = [pipe, *(worker.pipe for worker in self._workers if not worker.pipe.closed)]
+        worker = Worker(self._env_fns[index], worker_pipe, self._memory, index)
+        process = context.Process(target=work, args=(worker, parent_ends, os.getpid()), daemon=True)
+        process.start()
+        worker_pipe.close()
+        self._selector.register(pipe, selectors.EVENT_READ, data=index)
+        return _Handle(process, pipe)
 
     def _adopt(self, specs: list[tuple[gym.Space[Any], gym.Space[Any], dict[str, Any], str | None]]) -> None:
         obs_space, action_space, metadata, self.render_mode = specs[0]
@@ -146,15 +207,21 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(action_space, self.num_envs)
         self.metadata = {**metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def _share_observations(self, memory: IO[bytes]) -> Array:
+    def _share_observations(self) -> Array:
         batch = create_empty_array(self.single_observation_space, self.num_envs)
         assert isinstance(batch, np.ndarray)
-        memory.truncate(max(1, batch.nbytes))
+        self._memory.truncate(max(1, batch.nbytes))
         self._exchange("attach", [(batch.shape, batch.dtype)] * self.num_envs, self._reset_timeout)
-        return map_array(memory, batch.shape, batch.dtype)
+        return map_array(self._memory, batch.shape, batch.dtype)
 
-    def _exchange(self, command: str, args: Sequence[tuple[Any, ...]], timeout: float) -> list[Any]:
-        """Send every worker its request, then wait for all replies."""
+    def _exchange(
+        self,
+        command: str,
+        args: Sequence[tuple[Any, ...]],
+        timeout: float,
+        lost: dict[int, WorkerLost] | None = None,
+    ) -> list[Any]:
+        """Send every worker its request, then wait for all replies; workers that are lost may be put into ``lost``."""
         if len(args) != self.num_envs:
             raise ValueError(f"{command}: expected one entry per env ({self.num_envs}), got {len(args)}")
         if self._unusable:
@@ -164,13 +231,30 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
         for worker, request in zip(self._workers, args, strict=True):
             with contextlib.suppress(OSError):  # A dead worker is reported when its reply is awaited.
                 worker.pipe.send((command, request))
-        replies = self._collect(command, timeout)
+        replies = self._collect(command, timeout, range(self.num_envs), lost)
         self._unusable = ""
+        return [replies[index] for index in range(self.num_envs)]
+
+    def _collect(
+        self, command: str, timeout: float, asked: Iterable[int], lost: dict[int, WorkerLost] | None = None
+    ) -> dict[int, Any]:
+        replies: dict[int, Any] = {}
+        pending = dict.fromkeys(asked, _Deadline(command, timeout, time.monotonic() + timeout))
+        while pending:
+            try:
+                self._await(pending, replies)
+            except WorkerLost as error:  # noqa: PERF203 - what is said of the others is waited for
+                index = error.index
+                if lost is None or not self.restarts or index not in pending:
+                    raise
+                error.resetting = pending[index].activity == "reset"
+                lost[index], replies[index] = error, _NOTHING
+                self._selector.unregister(self._workers[index].pipe)
+                del pending[index]
         return replies
 
-    def _collect(self, command: str, timeout: float) -> list[Any]:
-        replies: list[Any] = [None] * self.num_envs
-        pending = dict.fromkeys(range(self.num_envs), _Deadline(command, timeout, time.monotonic() + timeout))
+    def _await(self, pending: dict[int, _Deadline], replies: dict[int, Any]) -> None:
+        """Wait for replies until there is one at least, or one will not come any more."""
         while pending:
             ready = self._selector.select(_LIVENESS_SECONDS)
             for key, _ in ready:
@@ -186,7 +270,6 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
                     del pending[key.data]
             if not ready:
                 self._check_liveness(pending)
-        return replies
 
     def _receive(self, index: int) -> Any:
         try:
@@ -202,12 +285,14 @@ class SubprocessVectorEnv(VectorEnv[Array, Array, Array]):
                 raise self._death(index)
             if time.monotonic() > moment:
                 _kill([process])
-                raise EnvError(f"env {index}: {activity} took longer than {limit:g} s; worker ended")
+                raise WorkerLost(
+                    f"env {index}: {activity} took longer than {limit:g} s; worker ended", index=index
+                )
 
-    def _death(self, index: int) -> EnvError:
+    def _death(self, index: int) -> WorkerLost:
         process = self._workers[index].process
         process.join(_EXIT_SECONDS)  # The pipe closes a moment before the exit code is known.
-        return EnvError(f"env {index}: worker {_cause_of_death(process.exitcode)}")
+        return WorkerLost(f"env {index}: worker {_cause_of_death(process.exitcode)}", index=index)
 
 
 class _Handle(NamedTuple):

@@ -185,7 +185,7 @@ def compare(folders: Mapping[str, Path]) -> Comparison:
     if len(envs) > 1:
         (one, first), (other, second) = list(envs.items())[:2]
         raise ConfigError(
-            f"compare: {first} is of {one} and {second} of {other}: their scores mean nothing together"
+            f"compare: {first} is of {one} and {second} of {other}: their scores cannot be compared"
         )
     named = [(result.name, result.scores) for result in results]
     return Comparison(results, judge(list(itertools.combinations(named, 2))))
@@ -199,7 +199,7 @@ def name_folders(words: Sequence[str]) -> dict[str, Path]:
     for name, path in given:
         own = name or next(short)
         if own in paths:
-            raise ConfigError(f"compare: two results are named '{own}'; NAME=FOLDER gives one another name")
+            raise ConfigError(f"two results are named '{own}'; NAME=FOLDER gives one another name")
         paths[own] = path
     return paths
 

@@ -84,10 +84,12 @@ Source = str | Path | Mapping[str, Any] | ExperimentConfig[Any]
 
 
 def load_config(source: Source, overrides: Iterable[str] | Mapping[str, Any] = ()) -> ExperimentConfig[Any]:
-    """Return the validated config of a source, with overrides put in.
+    """Return a validated config.
 
-    Overrides are ``key.sub=value`` texts or a mapping of dotted keys to values. A mapping as a value leaves
-    the keys of a section alone that it does not name.
+    :param source: A packaged config such as ``"dqn/cartpole"``, the path of a YAML file, a run folder, a mapping, or a
+        config.
+    :param overrides: Settings to change: ``key.sub=value`` texts, or a mapping of dotted keys to values. A mapping as a
+        value changes only the keys of the section that it names.
     """
     return experiment(read_source(source, overrides))
 

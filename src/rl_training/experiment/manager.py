@@ -17,23 +17,31 @@ from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.processes import Job, run_jobs
+from rl_training.experiment.progress import SuiteProgress
+from rl_training.experiment.report.page import add_report
 from rl_training.experiment.results import RunResult, read_result
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.runtime.checkpoint_format import parse_step_name
 from rl_training.runtime.console import notice
 from rl_training.runtime.curves import plot_seeds
 from rl_training.runtime.folder import new_run_path, write_whole
+from rl_training.runtime.report import steps_of
 from rl_training.runtime.session import Interrupted
 from rl_training.runtime.signals import SignalGuard
 from rl_training.shell import quoted_path
 from rl_training.statistics import iqm, seeds_interval
 
+MAX_SEEDS = 10_000
+"""Of one experiment; each has a folder."""
 _Plan = dict[int, list[str] | None]  # seeds to run: None begins one, overrides resume it
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Final evaluation means of all seeds, their IQM and, from five seeds on, its 95 % bootstrap interval."""
+    """Scores of all seeds (means of the final evaluation), their interquartile mean and its 95 % bootstrap interval.
+
+    There is no interval for fewer than five seeds.
+    """
 
     folder: Path
     seeds: tuple[int, ...]
@@ -43,13 +51,19 @@ class Summary:
 
 
 class ExperimentManager:
-    """Runs seeds ``config.seed, config.seed + 1, ...`` into one folder and gathers the results.
+    """Runs one config with several seeds, ``config.seed, config.seed + 1, ...``, and gathers the results in a folder.
 
-    A seed that is already finished there is not run again, and one that was cut short is resumed, so calling
-    ``run`` once more after an interruption completes the experiment; a larger ``total_timesteps`` carries every
-    seed on, with the schedules of the first budget, as for seeds that begin then (unless ``extend`` is false). Any
-    other change of the config needs another folder. ``jobs`` above 1 runs that many seeds at a time, each in a
-    process of its own.
+    Calling ``run`` again after an interruption completes the experiment: finished seeds are kept, the others are
+    resumed. With a larger ``total_timesteps``, every seed trains longer, with the schedules of the first budget
+    (unless ``extend`` is false). Any other change of the config needs another folder.
+
+    :param config: The config, from ``load_config``.
+    :param seeds: How many seeds.
+    :param folder: The folder; by default a new one below ``runs``.
+    :param jobs: How many seeds run at the same time, each in a process of its own.
+    :param env: A callable that makes the environment, if the config cannot name it; only with one job.
+    :param network: A callable that makes the network, in the same way.
+    :param extend: Whether finished seeds train longer if ``total_timesteps`` has grown.
     """
 
     def __init__(
@@ -67,6 +81,12 @@ class ExperimentManager:
             raise ConfigError("evaluation.final_episodes: 0 leaves nothing to compare seeds by")
         if jobs > 1 and (env is not None or network is not None):
             raise ConfigError("jobs: an env or network given as an object runs in this process only: jobs=1")
+        if not 1 <= seeds <= MAX_SEEDS:
+            raise ConfigError(f"seeds: {seeds} is not allowed: should be from 1 to {MAX_SEEDS}")
+        if config.seed + seeds > 2**63:
+            raise ConfigError(
+                f"seed: {seeds} seeds from {config.seed} on go beyond the largest one, 2**63 - 1"
+            )
         self.config = config
         self.seeds = tuple(range(config.seed, config.seed + seeds))
         self.folder = Path(folder) if folder is not None else new_run_path(config, ending=f"-{seeds}seeds")
@@ -74,14 +94,16 @@ class ExperimentManager:
         self._options: dict[str, Any] = {"env": env, "network": network}
 
     def run(self, *, console: bool = True) -> Summary:
-        """Run what is missing and return the summary, which is also written to ``summary.json``."""
+        """Run what is missing and return the summary, which is also in ``summary.json`` and ``report.html``."""
         left = self._claim_folder()
         with SignalGuard() as guard:
             if self._jobs > 1:
                 self._train_apart(left, guard, console)
             else:
                 self._train_here(left, guard, console)
-        return self.summarise()
+        summary = self.summarise()
+        add_report(self.folder)
+        return summary
 
     def jobs(self) -> list[Job]:
         """Claim the folder and return what has to be run for it, a job for each seed; its number is the key."""
@@ -152,10 +174,12 @@ class ExperimentManager:
                 raise self._interrupted(guard.received)
 
     def _train_apart(self, left: _Plan, guard: SignalGuard, console: bool) -> None:
-        def tell(job: Job) -> None:
-            self._tell(job.key, console)
-
-        failures = run_jobs(self._jobs_of(left), self._jobs, guard, on_done=tell)
+        paths = {f"{self.config.algo} on {self.config.env.id}": [self.path(seed) for seed in self.seeds]}
+        steps = dict.fromkeys(paths, self.config.total_timesteps)
+        with SuiteProgress(paths, steps, len(self.seeds) - len(left), console) as progress:
+            failures = run_jobs(
+                self._jobs_of(left), self._jobs, guard, on_done=progress.done, on_tick=progress.tick
+            )
         if guard.received is not None:
             raise self._interrupted(guard.received)
         if failures:
@@ -185,7 +209,7 @@ class ExperimentManager:
         logs = [self.path(seed) / "metrics.jsonl" for seed in self.seeds]
         title = f"{registry.get(self.config.algo).title} on {self.config.env.id}, {len(self.seeds)} seeds"
         try:
-            plot_seeds(logs, self.folder / "curve.png", title)
+            plot_seeds(logs, self.folder / "curve.png", title, steps=steps_of(self.config.env))
         except (RLTrainingError, OSError) as error:  # a damaged log costs the picture, not the scores
             notice(f"warning: no curve.png: {error}")
         plain = {

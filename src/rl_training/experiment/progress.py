@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _INTERVAL = 1.0
 """Seconds between two looks at the logs."""
+_PLAIN_INTERVAL = 10.0
+"""Seconds between lines where there is no terminal."""
 _TAIL = 8_192
 """Bytes at a log's end in which its last whole row is looked for."""
 
@@ -35,6 +37,7 @@ class SuiteProgress:
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._looked = 0.0
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> SuiteProgress:
         if self._console:
@@ -52,13 +55,12 @@ class SuiteProgress:
     def done(self, job: Job) -> None:
         """Tell that a run has ended well."""
         self._done += 1
-        name, seed = job.key
+        name, seed = job.key if isinstance(job.key, tuple) else ("", job.key)
         if self._console:
-            result = read_result(self._run_of(name, seed))
+            result = read_result(self._run_of(name or next(iter(self._paths)), seed))
             assert result is not None
-            self._say(
-                f"[{self._done}/{self._runs}] {name} seed {seed}: {result.mean:.2f}, {result.seconds:.0f} s"
-            )
+            run = f"{name} seed {seed}".strip()
+            self._say(f"[{self._done}/{self._runs}] {run}: {result.mean:.2f}, {result.seconds:.0f} s")
 
     def failed(self, error: JobFailed) -> None:
         """Tell that a run has ended with an error."""
@@ -72,6 +74,13 @@ class SuiteProgress:
         if self._bars is not None and now - self._looked >= _INTERVAL:
             self._looked = now
             self._update()
+        elif self._bars is None and self._console and now - self._last_line >= _PLAIN_INTERVAL:
+            self._last_line = now
+            made, total = 0, 0
+            for name, folders in self._paths.items():
+                made += sum(last_step(folder / "metrics.jsonl") for folder in folders)
+                total += self._steps[name] * len(folders)
+            notice(f"{made:,} of {total:,} steps, {self._done} of {self._runs} runs done")
 
     def _open_bars(self) -> None:
         from rich.console import Console

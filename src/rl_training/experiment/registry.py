@@ -15,11 +15,12 @@ from rl_training.config import ExperimentConfig
 from rl_training.importing import collector_paused, left_alone
 
 if TYPE_CHECKING:
+    from rl_training.experiment.export.writing import Exported
     from rl_training.runtime.evaluator import Evaluation
     from rl_training.runtime.policy import Policy
     from rl_training.runtime.report import TrainResult
 
-__all__ = ["algorithms", "evaluate", "get", "policy", "predict", "register", "resume", "train"]
+__all__ = ["algorithms", "evaluate", "export", "get", "policy", "predict", "register", "resume", "train"]
 
 
 def _import_torch() -> None:
@@ -95,3 +96,17 @@ def policy(path: str | Path, *, best: bool = False, trust: bool = False) -> Poli
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
     return load_policy(load_checkpoint(Path(path), best=best), trust=trust)[0]
+
+
+def export(
+    path: str | Path, to: str | Path, *, best: bool = False, overwrite: bool = False, trust: bool = False
+) -> Exported:
+    """Write the agent of a run or a checkpoint to an ONNX or safetensors file; ``trust`` as in ``evaluate``."""
+    _load_torch()
+    from rl_training.experiment.export.writing import check_target, export_policy
+    from rl_training.runtime.workflows import load_checkpoint, load_policy
+
+    check_target(Path(to), overwrite)
+    checkpoint = load_checkpoint(Path(path), best=best)
+    loaded, config = load_policy(checkpoint, trust=trust)
+    return export_policy(loaded, config, Path(to), step=checkpoint.step, trust=trust, overwrite=overwrite)

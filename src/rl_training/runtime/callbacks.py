@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Override what you need; ``training`` gives the run, its numbers, ``log``, ``save`` and ``stop``."""
+    """Base of callbacks: override the methods that you need.
+
+    ``training`` has ``steps``, ``mean_return``, ``log(values)``, ``evaluate(episodes)``, ``save()`` and
+    ``stop(reason)``.
+    """
 
     def on_start(self, training: Session) -> None:
         """Called once before the first step, also when a run is resumed."""
 
     def on_step(self, training: Session) -> bool | None:
-        """Called after every step of the environments, before anything is logged, evaluated or saved.
+        """Called after every step of the environments, before logging, evaluation and saving.
 
         Returning False ends training, as ``training.stop`` does.
         """
@@ -33,15 +37,18 @@ class Callback:
         """Called once after the last step, before the final evaluation."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has to survive a resume."""
+        """Return what should be saved in checkpoints: numbers, texts, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned; called when a run is resumed."""
 
 
 class StopOnThreshold(Callback):
-    """Ends training once the mean evaluation return reaches a threshold."""
+    """Ends training when the mean evaluation return reaches a threshold, as the option ``evaluation.stop_at`` does.
+
+    :param threshold: The mean return to reach.
+    """
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
@@ -72,12 +79,33 @@ _SB3_METHODS = {
 }
 
 
+INSTEAD = {
+    "BaseCallback": "derive from rl_training.Callback and write on_step(self, training)",
+    "CallbackList": "learn(callback=[one, another]) takes a list",
+    "CheckpointCallback": "checkpoint={'frequency': 10_000, 'keep': 5} of the constructor saves while training",
+    "DummyVecEnv": "num_envs=8 of the constructor makes that many environments",
+    "EvalCallback": "evaluation={'frequency': 10_000, 'episodes': 10} of the constructor evaluates while training, and "
+    "the best checkpoint is kept",
+    "Monitor": "episodes are always counted; no wrapper is needed",
+    "ProgressBarCallback": "learn(progress_bar=True)",
+    "StopTrainingOnRewardThreshold": "evaluation={'stop_at': 475} of the constructor ends training there",
+    "SubprocVecEnv": "num_envs=8 and config={'env.vectorization': 'subprocess'} of the constructor make environments "
+    "in processes of their own",
+    "VecFrameStack": "config={'env.wrappers': [{'id': 'FrameStackObservation', 'kwargs': {'stack_size': 4}}]}",
+    "VecNormalize": "network={'normalize_obs': True}, and normalize_reward=True where the algorithm has it",
+    "make_vec_env": "num_envs=8 of the constructor makes that many environments",
+}
+"""Names of Stable-Baselines3, and what to write instead of them."""
+
+
 def as_callbacks(given: CallbackLike) -> list[Callback]:
     """Return a list of callbacks for one, several, a plain function, or none."""
     if given is None:
         return []
     kind = given if isinstance(given, type) else type(given)
     foreign = [name for name in _SB3_METHODS if name in dir(kind)]
+    if foreign and kind.__name__ in INSTEAD:
+        raise ConfigError(f"callback: {kind.__name__} is of another package; {INSTEAD[kind.__name__]}")
     if foreign:
         ours = _SB3_METHODS[foreign[0]]
         raise ConfigError(

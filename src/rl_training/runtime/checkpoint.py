@@ -138,7 +138,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """Return the newest checkpoint that verifies, and one line for each newer one that was refused."""
+    """Return the newest intact checkpoint, and one line for each newer one that was refused."""
     refused: list[str] = []
     for path in list_checkpoints(folder):
         try:

@@ -203,5 +203,15 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
         length = int.from_bytes(file.read(8), "little")
         # The library leaves doubled keys open; with them a file would have two meanings.
         strict_json.decode(file.read(min(length, strict_json.MAX_BYTES + 8)).rstrip(b" "))
-    tensors: dict[str, torch.Tensor] = load_file(path)
+        # The library takes no path that is not UTF-8, so such a file goes by the name of what was opened.
+        named = path if _is_text(path) else f"/dev/fd/{file.fileno()}"
+        tensors: dict[str, torch.Tensor] = load_file(named)
     return tensors
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -16,7 +16,7 @@ from rl_training.data.transitions import Carry, Transitions, carry_on
 from rl_training.envs.atari_vector import AtariVector
 from rl_training.envs.masks import add_mask, checked_masks
 from rl_training.envs.spaces import describe_observations
-from rl_training.envs.subprocess import SubprocessVectorEnv
+from rl_training.envs.subprocess import SubprocessVectorEnv, WorkerLost
 from rl_training.envs.sync import SyncVectorEnv
 from rl_training.errors import CheckpointError, EnvError, is_users_interrupt
 from rl_training.observations import cast_floats
@@ -27,6 +27,8 @@ from rl_training.spaces import ActionSpec, Array, DiscreteActions
 
 _OWN = (SyncVectorEnv, SubprocessVectorEnv, AtariVector)  # vector environments whose members keep a journal
 
+_NOBODY = np.zeros(0, np.int64)
+_NOBODY.flags.writeable = False
 Episode = tuple[float, int]
 """Return and length of a finished episode."""
 
@@ -69,6 +71,9 @@ class Collector:
         self._lengths = np.zeros(count, np.int64)
         self._ones = np.ones(count, np.int64)
         self._started = np.zeros(count, np.int64)  # episodes begun in each env, over all resumes
+        self.lost = _NOBODY
+        """The environments that had to begin a new episode in the last step, because their workers were lost."""
+        self.episodes_lost = 0
 
     @property
     def obs(self) -> Array:
@@ -110,6 +115,8 @@ class Collector:
         if self._own:
             next_obs, reward, terminated, truncated, infos = self.envs.step(actions)
             any_done = "final_obs" in infos
+            if len(self.lost) or "lost" in infos:
+                self.lost = self._replace_lost(infos, next_obs)
         else:
             next_obs, reward, terminated, truncated, infos = self._foreign_step(actions)
             any_done = bool(np.count_nonzero(terminated | truncated))
@@ -125,11 +132,34 @@ class Collector:
         if decision.carry is not None:
             # With NEXT_STEP, the observation to act on next is the first of an episode one step later.
             begins = self._resetting if self._next_step else terminated | truncated
+            if len(self.lost):
+                begins = begins.copy()
+                begins[self.lost] = True
             self._carry = carry_on(decision.carry, reward, begins)
         if self._next_step:
             step = _without(step, self._resetting)
             self._resetting = (terminated | truncated) & ~self._resetting
+        if len(self.lost):
+            step = step.select(~np.isin(self._all, self.lost))
+            self._returns[self.lost], self._lengths[self.lost] = 0.0, 0
         return step, self._count_episodes(step, any_done)
+
+    def _replace_lost(self, infos: dict[str, Any], obs: Array) -> Array:
+        """Replace the workers that were lost in a step, put their first observations into ``obs``; return which."""
+        lost: dict[int, WorkerLost] = infos.pop("lost", {})
+        assert not lost or isinstance(self.envs, SubprocessVectorEnv)
+        for i, error in sorted(lost.items()):
+            first, info, episode = self.envs.replace(i, error, int(self._started[i]) + error.resetting)
+            obs[i] = first
+            if info:
+                add_mask(infos, info["action_mask"], i, len(self._all))
+            self._started[i] = episode + 1
+            self.episodes_lost += 1
+            notice(
+                f"warning: {error}; its episode is lost and a new one begins (worker {self.envs.replaced} of at most "
+                f"{self.envs.restarts} that are replaced); such a run does not repeat bit for bit"
+            )
+        return np.array(sorted(lost), np.int64) if lost else _NOBODY
 
     def _observe(self, algorithm: Algorithm[Any], obs: Array) -> None:
         """Show the algorithm the observations that are acted on: not the last of an episode that is being reset."""
@@ -247,11 +277,12 @@ class Collector:
 
     def state_dict(self, *, lost: bool = False) -> dict[str, Any]:
         """Return observations, statistics and the journal of every environment (none if the envs are ``lost``)."""
+        count = {"lost": self.episodes_lost} if self.episodes_lost else {}
         journals: list[Any] | None = None
         if not lost and isinstance(self.envs, _OWN) and self._obs is not None:
             journals = self.envs.call_each("journal")
         if self._obs is None or journals is None or any(journal is None for journal in journals):
-            return {"restore": "restarted", "started": self._started.copy()}
+            return {"restore": "restarted", "started": self._started.copy(), **count}
         return {
             "restore": "replayed",
             "started": self._started.copy(),
@@ -260,6 +291,7 @@ class Collector:
             "lengths": self._lengths.copy(),
             "carry": self._carry,
             "journals": {str(i): journal for i, journal in enumerate(journals)},
+            **count,
         }
 
     def load_state_dict(self, state: Mapping[str, Any], initial_carry: Carry | None = None) -> str:
@@ -274,8 +306,13 @@ class Collector:
         self._started[:] = started
         if state["restore"] not in ("replayed", "restarted"):
             raise CheckpointError("envs: neither replayed nor restarted")
-        if odd := state.keys() - {*("restore", "started", "obs", "returns", "lengths", "carry", "journals")}:
+        names = ("restore", "started", "obs", "returns", "lengths", "carry", "journals", "lost")
+        if odd := state.keys() - {*names}:
             raise CheckpointError(f"envs: {min(odd)[:60]!r} is not expected")
+        episodes_lost = state.get("lost", 0)
+        if type(episodes_lost) is not int or not 0 <= episodes_lost <= 2**53:
+            raise CheckpointError("envs: the number of lost episodes makes no sense")
+        self.episodes_lost = episodes_lost
         if state["restore"] == "restarted":
             return "restarted"
         if not isinstance(self.envs, _OWN):

@@ -27,6 +27,52 @@ def notice(text: str) -> None:
         print(printable(text), file=sys.stderr, flush=True)
 
 
+class EpisodeProgress:
+    """Shows how many episodes of an evaluation are through: a bar in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, title: str, episodes: int, *, console: bool = True) -> None:
+        self._title, self._episodes, self._console = title, episodes, console
+        self._last_line = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> EpisodeProgress:
+        """Say what begins."""
+        if not self._console:
+            return self
+        if sys.stderr is None or not sys.stderr.isatty():
+            notice(f"{self._title}: {self._episodes} episode{'s' if self._episodes != 1 else ''}")
+            return self
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("episodes  {task.fields[steps]:,} steps"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+        self._task = self._bar.add_task(self._title, total=self._episodes, steps=0)
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def tell(self, ended: int, steps: int) -> None:
+        """Show how many episodes have ended, and how many steps that took."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=ended, steps=steps)
+        elif self._console and (now := time.monotonic()) - self._last_line >= _PLAIN_INTERVAL:
+            self._last_line = now
+            notice(f"{self._title}: {ended}/{self._episodes} episodes, {steps:,} steps")
+
+
 class ConsoleLogger:
     """Shows steps, steps per second, return and time left."""
 

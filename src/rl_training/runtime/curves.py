@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rl_training.errors import RLTrainingError
+from rl_training.errors import RLTrainingError, printable
 from rl_training.plain_files import read_plain, replacing
 from rl_training.statistics import MIN_SCORES, FloatArray, iqm, seeds_interval
 
@@ -25,6 +25,12 @@ Record = Mapping[str, Any]
 TRAIN_RETURN = "rollout/ep_rew_mean"
 EVAL_MEAN = "eval/mean_reward"
 EVAL_STD = "eval/std_reward"
+
+EVAL_MIN = "eval/min_reward"
+EVAL_MAX = "eval/max_reward"
+_AT_THE_END = {key: key.replace("eval/", "final/") for key in (EVAL_MEAN, EVAL_STD, EVAL_MIN, EVAL_MAX)}
+"""Under which keys the evaluation after the last step is logged; in pictures it is the last point."""
+TRAINED_STEPS = "environment steps"
 
 EVAL_COLOR = "#1f5fa8"
 TRAIN_COLOR = "#f0bd8b"
@@ -81,7 +87,7 @@ def extract_series(records: Sequence[Record], key: str) -> Series:
     steps: list[int] = []
     values: list[float] = []
     for record in records:
-        value = record.get(key)
+        value = record.get(key, record.get(_AT_THE_END.get(key, "")))
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             continue
         # A run resumed from an older checkpoint walks the same steps again: the later walk is the real one.
@@ -111,34 +117,50 @@ def summarize_seeds(curves: Sequence[Series]) -> SeedSummary:
     return SeedSummary(grid[covered], np.array([iqm(scores) for scores in present]), low, high)
 
 
-def build_run_figure(records: Sequence[Record], title: str) -> Figure:
-    """Return one run's picture: training return, and evaluation mean with its standard deviation."""
+def build_run_figure(
+    records: Sequence[Record], title: str, *, window: int = 100, steps: str = TRAINED_STEPS
+) -> Figure:
+    """Return one run's picture: training return, and evaluation mean with its standard deviation.
+
+    The training return is a mean over ``window`` episodes; ``steps`` is what the horizontal axis counts.
+    """
     figure, axes = _new_figure(title)
     training, evaluation = extract_series(records, TRAIN_RETURN), extract_series(records, EVAL_MEAN)
     if training.steps.size:
-        _draw_line(axes, training, TRAIN_COLOR, "training return", width=1.5)
+        _draw_line(
+            axes, training, TRAIN_COLOR, f"training return, mean of the last {window} episodes", width=1.5
+        )
     if evaluation.steps.size:
-        spread_at = dict(zip(*extract_series(records, EVAL_STD), strict=True))
-        spread = np.array([spread_at.get(step, 0.0) for step in evaluation.steps])
-        _draw_band(axes, evaluation.steps, evaluation.values - spread, evaluation.values + spread)
+        spread = _at(evaluation.steps, extract_series(records, EVAL_STD), 0.0)
+        # No episode was worse than the worst, so a band that goes beyond it would show what never happened.
+        worst = _at(evaluation.steps, extract_series(records, EVAL_MIN), -np.inf)
+        best = _at(evaluation.steps, extract_series(records, EVAL_MAX), np.inf)
+        low, high = evaluation.values - spread, evaluation.values + spread
+        _draw_band(axes, evaluation.steps, np.maximum(low, worst), np.minimum(high, best))
         _draw_line(axes, evaluation, EVAL_COLOR, "evaluation return, mean ± std", width=2.0)
-    _finish(axes, "no data yet: no finished episode, no evaluation")
+    _finish(axes, "no data yet: no finished episode, no evaluation", steps=steps)
     return figure
 
 
-def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str) -> Figure:
+def _at(steps: FloatArray, series: Series, otherwise: float) -> FloatArray:
+    """Return the values of a series at these steps."""
+    known = dict(zip(*series, strict=True))
+    return np.array([known.get(step, otherwise) for step in steps])
+
+
+def build_seeds_figure(runs: Sequence[Sequence[Record]], title: str, *, steps: str = TRAINED_STEPS) -> Figure:
     """Return the picture of several seeds: a thin line for each, their IQM and its band."""
     figure, axes = _new_figure(title)
     curves = [curve for records in runs if (curve := extract_series(records, EVAL_MEAN)).steps.size]
     for index, curve in enumerate(curves):
         _draw_line(axes, curve, EVAL_COLOR, "" if index else "each seed", width=0.8, alpha=0.4)
     if curves:
-        steps, center, low, high = summarize_seeds(curves)
+        grid, center, low, high = summarize_seeds(curves)
         band = "95 % interval" if len(curves) >= MIN_SCORES else "their range"
         what = f"IQM of {len(curves)} seeds with {band}" if len(curves) > 1 else "one seed"
-        _draw_band(axes, steps, low, high)
-        _draw_line(axes, Series(steps, center), EVAL_COLOR, f"evaluation return, {what}", width=2.0)
-    _finish(axes, "no data yet: no evaluation")
+        _draw_band(axes, grid, low, high)
+        _draw_line(axes, Series(grid, center), EVAL_COLOR, f"evaluation return, {what}", width=2.0)
+    _finish(axes, "no data yet: no evaluation", steps=steps)
     return figure
 
 
@@ -162,18 +184,18 @@ def plot_comparison(results: Mapping[str, Sequence[Series]], out: Path, title: s
     _write_png(build_comparison_figure(results, title), out)
 
 
-def plot_run(metrics_path: Path, out: Path, title: str) -> None:
-    """Write the learning curve of one run as a PNG picture, whole or not at all."""
-    _write_png(build_run_figure(read_metrics(metrics_path), title), out)
+def plot_run(metrics_path: Path, out: Path, title: str, **words: Any) -> None:
+    """Write the learning curve of one run as a PNG picture, whole or not at all; ``words`` as for the figure."""
+    _write_png(build_run_figure(read_metrics(metrics_path), title, **words), out)
 
 
-def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str) -> None:
+def plot_seeds(metrics_paths: Sequence[Path], out: Path, title: str, **words: Any) -> None:
     """Write the learning curve over several seeds of one experiment as a PNG picture, whole or not at all.
 
     A log that is lost is left out.
     """
     logs = [read_metrics(path) for path in metrics_paths if os.path.lexists(path)]
-    _write_png(build_seeds_figure(logs, title), out)
+    _write_png(build_seeds_figure(logs, title, **words), out)
 
 
 def _new_figure(title: str, legend_rows: int = 1) -> tuple[Figure, Axes]:
@@ -191,7 +213,8 @@ def _new_figure(title: str, legend_rows: int = 1) -> tuple[Figure, Axes]:
 
 
 def _draw_line(axes: Axes, series: Series, color: str, label: str, *, width: float, alpha: float = 1) -> None:
-    (line,) = axes.plot(*series, color=color, alpha=alpha, linewidth=width, label=label)
+    # Names of folders may hold bytes that are no text, which fonts do not take.
+    (line,) = axes.plot(*series, color=color, alpha=alpha, linewidth=width, label=printable(label))
     if series.steps.size == 1:
         # A line through a single point has no length and would be invisible.
         line.set(marker="o", markersize=4 * width)
@@ -207,7 +230,7 @@ def _draw_band(
         axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def _finish(axes: Axes, empty_text: str, legend_columns: int = 2) -> None:
+def _finish(axes: Axes, empty_text: str, legend_columns: int = 2, steps: str = TRAINED_STEPS) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     if not axes.lines:
@@ -219,7 +242,7 @@ def _finish(axes: Axes, empty_text: str, legend_columns: int = 2) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     # An offset or exponent would be written above the axis, over the legend.
     axes.ticklabel_format(axis="y", style="plain", useOffset=False)
-    axes.set_xlabel("environment steps", color=INK, size=12)
+    axes.set_xlabel(steps, color=INK, size=12)
     axes.set_ylabel("return", color=INK, size=12)
     axes.tick_params(colors=INK, length=0, labelsize=11)
     axes.grid(color="#e6e6e6", linewidth=0.8)

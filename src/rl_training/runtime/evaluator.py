@@ -51,14 +51,14 @@ class Evaluation:
         """Standard deviation of the returns."""
         return float(np.std(self.returns))
 
-    def row(self) -> dict[str, float]:
+    def row(self, section: str = "eval") -> dict[str, float]:
         """Return the values that are logged."""
         return {
-            "eval/mean_reward": self.mean,
-            "eval/std_reward": self.std,
-            "eval/min_reward": min(self.returns),
-            "eval/max_reward": max(self.returns),
-            "eval/mean_ep_length": float(np.mean(self.lengths)),
+            f"{section}/mean_reward": self.mean,
+            f"{section}/std_reward": self.std,
+            f"{section}/min_reward": min(self.returns),
+            f"{section}/max_reward": max(self.returns),
+            f"{section}/mean_ep_length": float(np.mean(self.lengths)),
         }
 
 
@@ -72,14 +72,17 @@ def evaluate(
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[VectorEnv], None] | None = None,
     obs: ObsSpec | None = None,
+    tell: Callable[[int, int], None] = lambda ended, steps: None,
+    max_steps: int | None = None,
 ) -> Evaluation:
     """Play the first ``episodes`` episodes of the evaluation stream greedily.
 
     The episodes are fixed by ``options.seed`` alone, so two evaluations of one policy are equal, and two
     policies are compared on the same episodes. Episode k is played by environment k modulo their number.
     Once ``stop`` returns true, ``Abandoned`` is raised. ``watch`` is shown the environments after their reset and
-    after every step. Environments whose observations are not as ``obs`` says, or that take other ``actions``, are
-    refused.
+    after every step, and ``tell`` is told after every step how many episodes have ended, and how many env steps were
+    made. Once these are ``max_steps``, no further episode begins. Environments whose observations are not as ``obs``
+    says, or that take other ``actions``, are refused.
     """
     try:
         return _play(
@@ -92,6 +95,8 @@ def evaluate(
             stop,
             watch,
             obs,
+            tell,
+            max_steps,
         )
     except EnvError as error:
         raise EvaluationError(str(error), details=error.details) from error
@@ -145,7 +150,9 @@ def _bounded(env: EnvConfig, factory: EnvFactory | None) -> EnvConfig:
     limit = WrapperConfig(id="TimeLimit", kwargs={"max_episode_steps": MAX_EPISODE_STEPS})
     # A native vector environment could not be given the seeds of single episodes.
     kind = "sync" if env.vectorization == "native" else env.vectorization
-    return env.model_copy(update={"vectorization": kind, "wrappers": (*env.wrappers, limit)})
+    # Episodes that are lost would not be those that every agent is compared by.
+    changed = {"vectorization": kind, "wrappers": (*env.wrappers, limit), "worker_restarts": 0}
+    return env.model_copy(update=changed)
 
 
 def _play(
@@ -158,6 +165,8 @@ def _play(
     stop: Callable[[], bool],
     watch: Callable[[VectorEnv], None] | None,
     expected: ObsSpec | None,
+    tell: Callable[[int, int], None],
+    max_steps: int | None,
 ) -> Evaluation:
     count = min(options.num_envs, episodes)
     root = seed_sequence(options.seed, "evaluation")
@@ -165,6 +174,8 @@ def _play(
     envs = make_vector_env(env, streams, factory)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     playing = np.arange(count)  # the episode that each env plays, beyond the last once it is through
+    ended = np.zeros(episodes, np.bool_)
+    steps = 0
     try:
         if expected is not None:
             refuse_other_spaces(envs, expected, actions)
@@ -182,9 +193,13 @@ def _play(
             active = playing < episodes
             returns[playing[active]] += reward[active]
             lengths[playing[active]] += 1
-            playing[terminated | truncated] += count
+            steps += int(active.sum())
+            over = terminated | truncated
+            ended[playing[active & over]] = True
+            playing[over] += count if max_steps is None or steps < max_steps else episodes
+            tell(int(ended.sum()), steps)
             if watch is not None:
                 watch(envs)
     finally:
         closing.close(envs)
-    return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))
+    return Evaluation(tuple(returns[ended].tolist()), tuple(lengths[ended].tolist()))

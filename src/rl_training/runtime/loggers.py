@@ -189,6 +189,12 @@ class LogBook:
         latest = rows[-1] if rows else {}
         return {name: value for name, value in latest.items() if name != "step" and value is not None}
 
+    def end_bar(self) -> None:
+        """Close the progress bar of training, so that another one can be shown."""
+        for logger in [logger for logger in self._loggers if isinstance(logger, ConsoleLogger)]:
+            self._loggers.remove(logger)
+            logger.close()
+
     def close(self) -> None:
         """Close every logger; what could not be written was reported when it was logged."""
         for logger in self._loggers:

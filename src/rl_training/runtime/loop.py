@@ -19,6 +19,8 @@ def train(run: Run) -> Iterator[Clock]:
     algorithm, metrics, lap = run.algorithm, run.metrics, run.timer.lap
     while not clock.finished:
         step, episodes = collector.step(algorithm)
+        if len(collector.lost):
+            experience.interrupt(collector.lost)
         experience.add(step)
         lap("replay")
         clock.steps += len(step)

@@ -234,7 +234,7 @@ def announce(
         if known.get(name) != fact
     ]
     if other:
-        notice(f"{', '.join(other)}: going on, but not bit for bit")
+        notice(f"{', '.join(other)}: continuing, but not bit for bit")
     changed = changes(before, config)
     budget, length = config.total_timesteps, config.schedule_length
     if before.total_timesteps != budget:
@@ -248,7 +248,7 @@ def announce(
     if changed and checkpoint.step < config.total_timesteps:
         notice(f"changed from here on: {', '.join(changed)}")
     if console and checkpoint.step >= config.total_timesteps:
-        notice("the budget is used up; total_timesteps=N goes further")
+        notice("the run is complete; total_timesteps=N trains longer")
     if checkpoint.tree["replay"] == LEFT_OUT:
         begins = getattr(config.algo_kwargs, "learning_starts", 0)
         after = f", so learning begins again in {begins:,} steps" if begins else ""

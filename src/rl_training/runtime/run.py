@@ -24,6 +24,7 @@ from rl_training.runtime.clock import Clock
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluator import check_spaces
 from rl_training.runtime.metrics import Metrics
+from rl_training.runtime.network_memory import within_memory
 from rl_training.runtime.policy import Policy, spaces_from_plain, spaces_to_plain
 from rl_training.runtime.soundness import check_finite, check_no_more, check_same, sound
 from rl_training.runtime.streams import Streams, seed_sequence
@@ -98,6 +99,8 @@ class Run:
             kept = tree["replay"] != LEFT_OUT
             if kept:
                 self.experience.load_state_dict(tree["replay"])
+                if not all(map(self.policy.actions.hold, self.experience.actions())):
+                    raise CheckpointError("replay: there are actions that the environment does not have")
             self.streams.load_state_dict(tree["rng"])
             self.clock.load_state_dict(tree["loop"]["clock"])
             _check_pace(tree["replay"], self.clock.steps)
@@ -153,11 +156,8 @@ def build_policy(
         raise ConfigError(_refused_observations(spec, obs, refused[0]))
     context = build_context(config, obs, actions, streams, network)
     # torch initialises from its global generator, which is the user's, too.
-    with seeded(int(seed_sequence(config.seed, "weights").generate_state(1)[0])):
-        try:
-            return Policy(spec.build_learner(context), obs, actions)
-        except RuntimeError as error:  # torch, asked for more memory than there is
-            raise ConfigError(f"network: cannot be built: {str(error).splitlines()[0]}") from error
+    with seeded(int(seed_sequence(config.seed, "weights").generate_state(1)[0])), within_memory():
+        return Policy(spec.build_learner(context), obs, actions)
 
 
 def _refused_actions(spec: AlgorithmSpec, actions: ActionSpec) -> str:

@@ -13,7 +13,7 @@ from rl_training.plain_files import reason
 from rl_training.runtime.callbacks import Callback, keyed
 from rl_training.runtime.checkpoint import LATEST, Checkpoint, read_hint
 from rl_training.runtime.checkpoint_format import Tree
-from rl_training.runtime.console import notice
+from rl_training.runtime.console import EpisodeProgress, notice
 from rl_training.runtime.evaluator import Abandoned, Evaluation, EvaluationError, evaluate
 from rl_training.runtime.folder import RunFolder, environment_facts
 from rl_training.runtime.loggers import LogBook
@@ -30,6 +30,8 @@ from rl_training.shell import command
 __all__ = ["Interrupted", "Session", "TrainResult"]
 
 
+FINAL_STEPS = 100_000
+"""Env steps after which the final evaluation begins no further episode, if training did not take more."""
 _STATE = frozenset(
     ["best", "best_at", "log_offset", "logged_at", "evaluation_due", "stop_reason", "callbacks"]
 )
@@ -89,8 +91,11 @@ class Session:
         if self._log is not None:
             self._log.write(self.steps, values)
 
-    def evaluate(self, episodes: int, *, stoppable: bool = False) -> Evaluation:
-        """Play evaluation episodes with the current weights; if ``stoppable``, a signal ends the run in between."""
+    def evaluate(self, episodes: int, *, stoppable: bool = False, **options: Any) -> Evaluation:
+        """Play evaluation episodes with the current weights; if ``stoppable``, a signal ends the run in between.
+
+        ``options`` are those of ``evaluator.evaluate``.
+        """
         run, guard = self.run, self._guard
         run.timer.lap("other")
         try:
@@ -102,6 +107,7 @@ class Session:
                 episodes,
                 run.env_factory,
                 lambda: stoppable and guard.received is not None,
+                **options,
             )
         except Abandoned:
             pass  # for a signal, which is heeded below and not as an error of this one
@@ -169,10 +175,12 @@ class Session:
             return self._finish()
         except EvaluationError as error:
             self._save_after(error)
+            self._add_way_on(error)
             raise
         except EnvError as error:
             # The environments are in the middle of a step that failed: what they knew cannot be saved.
             self._save_after(error, envs_lost=True)
+            self._add_way_on(error)
             raise
         except NonFiniteError as error:
             kept = read_hint(self.folder.checkpoints, "latest")
@@ -189,9 +197,18 @@ class Session:
         saved = self._save_once()
         name = signal.Signals(number).name
         where = f"saved at step {self.steps}" if saved else self._saver.left()
+        raise Interrupted(f"{name}: stopped, {where}{self._way_on()}", number)
+
+    def _way_on(self) -> str:
+        """Say which command goes on with this run."""
+        if not self.folder.config.exists():
+            return ""
         trust = ["--trust"] if needs_trust(self.run.config) else []
-        again = f"; go on with: {command('rl-training', 'resume', self.folder.path, *trust)}"
-        raise Interrupted(f"{name}: stopped, {where}{again if self.folder.config.exists() else ''}", number)
+        return f"; go on with: {command('rl-training', 'resume', self.folder.path, *trust)}"
+
+    def _add_way_on(self, error: EnvError) -> None:
+        """Let an error end with the newest checkpoint, and the command that goes on from it."""
+        error.args = (f"{error}; {self._saver.left()}{self._way_on()}",)
 
     def _train(self) -> None:
         run, config = self.run, self.run.config
@@ -205,6 +222,9 @@ class Session:
         self._evaluation_due = False
         if self._stopped():
             return
+        if not clock.steps and 0 < config.evaluation.frequency <= config.total_timesteps:
+            # The first point of the curve: what there is before anything is learned. It is no candidate for the best.
+            self.log(self.evaluate(config.evaluation.episodes, stoppable=True).row())
         next_due = due.next
         run.timer.lap("other")
         for _ in train(run):
@@ -248,6 +268,8 @@ class Session:
         run = self.run
         row = run.metrics.row()
         row["rollout/episodes"] = run.clock.episodes
+        if run.collector.episodes_lost:
+            row["rollout/lost_episodes"] = run.collector.episodes_lost
         row["train/n_updates"] = run.clock.updates
         row.update({f"train/{name}": value for name, value in run.algorithm.status().items()})
         seconds = max(run.timer.training, 1e-9)
@@ -272,8 +294,7 @@ class Session:
         self.heed_signal()
         evaluation = None
         if run.config.evaluation.final_episodes:
-            evaluation = self.evaluate(run.config.evaluation.final_episodes, stoppable=True)
-            self.log(evaluation.row())
+            evaluation = self._evaluate_finally(run.config.evaluation.final_episodes)
         return TrainResult(
             self.folder.path,
             kept,
@@ -286,6 +307,21 @@ class Session:
             evaluation,
             self.stop_reason,
         )
+
+    def _evaluate_finally(self, episodes: int) -> Evaluation:
+        """Play the episodes that decide the result; of those that never end, not more than make sense."""
+        most = max(FINAL_STEPS, self.run.config.total_timesteps)
+        if self._log is not None:
+            self._log.end_bar()
+        with EpisodeProgress("final evaluation", episodes, console=self._console) as progress:
+            evaluation = self.evaluate(episodes, stoppable=True, tell=progress.tell, max_steps=most)
+        if (played := len(evaluation.returns)) < episodes:
+            notice(
+                f"final evaluation: {played} of {episodes} episodes, as they took {sum(evaluation.lengths):,} steps; "
+                f"none begins after {most:,}"
+            )
+        self.log(evaluation.row("final"))
+        return evaluation
 
     # Checkpoints
 
@@ -352,5 +388,6 @@ class Session:
             "env_restore": tree["envs"]["restore"],
             "versions": environment_facts(config.threads, config.device),
             **({} if config.checkpoint.replay else {"left_out": ["replay"]}),
+            **({"lost_episodes": lost} if (lost := self.run.collector.episodes_lost) else {}),
         }
         return tree, info

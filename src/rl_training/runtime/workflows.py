@@ -132,7 +132,7 @@ def resume(
                 folder.describe(config, run.spec.name, run.spec.title, run.clock.steps)
             elif overrides and (changed := changes(saved, config)):
                 raise ConfigError(
-                    f"{changed[0]}: changes nothing, as the budget is used up; total_timesteps=N goes further"
+                    f"{changed[0]}: has no effect, because the run is complete; total_timesteps=N trains longer"
                 )
             announce(checkpoint, saved, config, restored, console)
             return _conclude(session)
@@ -158,7 +158,7 @@ def _newest(folder: RunFolder) -> Checkpoint:
     for line in refused:
         notice(f"warning: {line}")
     if refused:
-        notice(f"going on from {checkpoint.path.name}, the newest checkpoint that verifies")
+        notice(f"going on from {checkpoint.path.name}, the newest intact checkpoint")
     return checkpoint
 
 

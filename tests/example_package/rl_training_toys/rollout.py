@@ -31,15 +31,21 @@ class Rollout:
         rollout, self._steps = self._steps, []
         return iter([rollout])
 
+    def actions(self) -> Iterator[Any]:
+        """Yield the actions of the rollout so far."""
+        for step in self._steps:
+            yield step.action
+
     def feedback(self, batch: list[Transitions], result: UpdateResult) -> None:
         """Do nothing: what was learned from is gone."""
 
     def begin_at(self, env_steps: int) -> None:
         """Do nothing: a rollout begins anywhere."""
 
-    def interrupt(self) -> None:
-        """End the episodes that will not go on, as a truncation would."""
-        seen: set[int] = set()
+    def interrupt(self, envs: np.ndarray[Any, Any] | None = None) -> None:
+        """End the episodes of these environments, or of all, as a truncation would."""
+        going_on = set() if envs is None else {env for step in self._steps for env in step.env_ids.tolist()}
+        seen: set[int] = going_on - set([] if envs is None else envs.tolist())
         for step in reversed(self._steps):
             newest = np.array([env not in seen for env in step.env_ids.tolist()])
             step.truncated = step.truncated | (newest & ~step.terminated)

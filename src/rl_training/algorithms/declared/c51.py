@@ -41,7 +41,7 @@ class C51Config(MemorylessConfig):
         furthest = max(abs(self.v_min), abs(self.v_max))
         name = "v_max" if abs(self.v_max) == furthest else "v_min"
         if not 1e-30 <= furthest <= 1e30:
-            raise ValueError(f"algo_kwargs.{name}: {getattr(self, name):g} is too much for single precision")
+            raise ValueError(f"algo_kwargs.{name}: {getattr(self, name):g} is too large for single precision")
         if (self.v_max - self.v_min) / (self.num_atoms - 1) < 1e-5 * furthest:
             raise ValueError(
                 f"algo_kwargs.{name}: {getattr(self, name):g} is so large that {self.num_atoms} atoms between "
@@ -63,7 +63,7 @@ SPEC = AlgorithmSpec(
     name="c51",
     class_name="C51",
     title="C51",
-    summary="learns the return's distribution, categorical on a fixed support",
+    summary="learns the distribution of returns on a fixed grid of values",
     paper="Bellemare et al. 2017, A distributional perspective on reinforcement learning",
     url="https://arxiv.org/abs/1707.06887",
     config=C51Config,

@@ -60,7 +60,7 @@ SPEC = AlgorithmSpec(
     name="crossq",
     class_name="CrossQ",
     title="CrossQ",
-    summary="SAC without target networks: critics normalised over observations and those that followed together",
+    summary="SAC without target networks, with batch normalisation in its critics",
     paper="Bhatt et al. 2024, CrossQ: batch normalization in deep reinforcement learning for greater sample efficiency "
     "and simplicity",
     url="https://arxiv.org/abs/1902.05605",

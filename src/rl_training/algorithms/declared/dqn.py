@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from rl_training.algorithms.building import replay_experience
 from rl_training.algorithms.declared.value_based import SMALLEST, MemorylessConfig, q_learner
 from rl_training.algorithms.spec import EVERY_OBS, AlgorithmSpec, BuildContext, Task
-from rl_training.config.schema import Count
+from rl_training.config.schema import Count, PositiveFloat
 
 if TYPE_CHECKING:
     from rl_training.algorithms.dqn import DQN
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class DQNConfig(MemorylessConfig):
     """Hyper-parameters of DQN."""
 
+    learning_rate: PositiveFloat = 2.5e-4
     batch_size: Count = 128
     loss: Literal["huber", "mse"] = "huber"
     """Huber loss, which is linear for errors above 1, or squared error."""

@@ -85,7 +85,7 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
         if self.period > learned:
             raise ValueError(
                 f"algo_kwargs.sequence_period: {self.period} is more than the {learned} steps learned from a "
-                "sequence, so some would never be"
+                "sequence, so some steps would never be"
             )
         if self.restart_memory and not 1 <= self.burn_in <= self.period:
             raise ValueError(
@@ -117,7 +117,7 @@ def build_learner(context: BuildContext) -> DRQN:
     if context.network is not None:
         if not features:
             raise ConfigError(
-                "network.hidden_sizes: the last one says how many features an own encoder gives"
+                "network.hidden_sizes: should not be empty; the last one is the number of features of a custom encoder"
             )
         refuse_network_options(context, f"belongs to the packaged encoder; {BRINGS_ALONG}")
         axes = ("observations", "features: the last of network.hidden_sizes")

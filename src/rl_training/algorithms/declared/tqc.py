@@ -54,7 +54,7 @@ SPEC = AlgorithmSpec(
     name="tqc",
     class_name="TQC",
     title="TQC",
-    summary="SAC with quantiles of the return, the largest of which are left out of targets",
+    summary="SAC with quantile critics whose targets leave out the largest quantiles",
     paper="Kuznetsov et al. 2020, Controlling overestimation bias with truncated mixture of continuous distributional "
     "quantile critics",
     url="https://arxiv.org/abs/2005.04269",

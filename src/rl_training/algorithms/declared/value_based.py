@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rl_training.algorithms.building import BRINGS_ALONG, num_actions, own_network, refuse_network_options
 from rl_training.algorithms.options import (
@@ -57,17 +57,27 @@ class MemorylessConfig(QLearningConfig):
     fixed: ClassVar[tuple[str, ...]] = ("noisy",)
     network_defaults: ClassVar[dict[str, Any]] = {"hidden_sizes": [128, 128]}
 
-    # An update for each step and a target network that follows slowly: with these, CartPole is learned without any
-    # setting (benchmarks/defaults.py).
+    # An update for each step and a target network that follows slowly, as in the actor-critics: with these, CartPole is
+    # learned without any setting (benchmarks/defaults.py).
     learning_rate: PositiveFloat = 5e-4
     n_step_return: Steps = 3
-    gradient_steps: Count = 4
-    target_update_interval: Count = 4
-    tau: Share = 0.04
+    train_freq: Count = 1
+    target_update_interval: Count = 1
+    tau: Share = 0.01
+    """Share of the online network that the target network takes over at each target update. Where
+    ``target_update_interval`` is given without it, the default is 1: a copy."""
     noisy: bool = False
     """Explore by learned noise on the weights instead of by epsilon."""
     noisy_sigma: PositiveFloat = 0.5
     """Initial size of the noise; it is divided by the square root of a layer's number of inputs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _copy_at_an_interval_of_ones_own(cls, options: Any) -> Any:
+        """A slow target suits the default interval only: with 500 steps in between it would hardly move."""
+        if isinstance(options, dict) and "target_update_interval" in options and "tau" not in options:
+            return {**options, "tau": 1.0}
+        return options
 
 
 class QuantileConfig(MemorylessConfig):
