@@ -45,6 +45,7 @@ from rl_training.runtime.session import Session
 from rl_training.runtime.signals import SignalGuard
 from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.streams import Streams
+from rl_training.runtime.trackers import check_trackers
 from rl_training.runtime.trust import check_names
 from rl_training.runtime.video import record
 from rl_training.shell import command
@@ -71,6 +72,7 @@ def start(
     console: bool = True,
 ) -> TrainResult:
     """Train from scratch in a new run folder; without a ``run_dir``, it is the one that ``new_folder`` makes."""
+    check_trackers(config.logging)
     if run_dir is not None and _is_used(path := Path(run_dir)):
         if (path / "run.lock").exists():
             RunFolder(path).close()  # a run that is still going is refused as such
@@ -105,6 +107,7 @@ def resume(
     """
 
     def check(config: ExperimentConfig[Any]) -> None:
+        check_trackers(config.logging)
         check_names(config, trust, env=env is None, network=network is None)
 
     path, is_run = locate(path)
