@@ -53,7 +53,11 @@ BELOW = {
     "cli_arguments": {"api", "experiment", "runtime"},
     "cli_output": {"api", "experiment", "runtime"},
     "cli_streams": {"runtime"},
-    "cli": {"cli_arguments", "cli_output", "cli_streams", "api", "experiment", "runtime"},
+    "cli_results": {"cli_arguments", "cli_options", "cli_output", "cli_streams", "experiment", "runtime"},
+    "cli": {
+        *("cli_arguments", "cli_options", "cli_output", "cli_results", "cli_streams"),
+        *("api", "experiment", "runtime"),
+    },
 }
 
 

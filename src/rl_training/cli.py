@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training import cli_streams, current_folder
+from rl_training import cli_results, cli_streams, current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
-from rl_training.cli_output import (
-    print_evaluation,
-    print_export,
-    print_report,
-    print_seeds,
-    print_training,
-    shown,
+from rl_training.cli_options import (
+    BestOption,
+    CheckpointOption,
+    JsonOption,
+    Overrides,
+    RunArgument,
+    TrustOption,
 )
+from rl_training.cli_output import print_evaluation, print_seeds, print_training
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
 from rl_training.runtime.console import notice
@@ -34,25 +35,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to override.")
-]
-RunArgument = Annotated[
-    Path | None, typer.Argument(metavar="RUN", help="A run folder, one of its checkpoints, or a saved agent.")
-]
-CheckpointOption = Annotated[Path | None, typer.Option("--checkpoint", help="The same as RUN.")]
-BestOption = Annotated[
-    bool, typer.Option("--best", help="Use the best checkpoint of the run instead of the newest.")
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Let the run import and call any code that it names, also from the current folder. Without it, only "
-        "environments that are registered with Gymnasium and classes of installed packages are used.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -277,165 +259,12 @@ def show(
     print("\n".join(map(printable, dump_yaml(resolved).split("\n"))), end="")
 
 
-@app.command()
-def benchmark(
-    suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="A YAML file or a packaged suite, such as cartpole.")
-    ],
-    run_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the results; by default runs/benchmark/SUITE.")
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of runs at the same time.", show_default="one for each core"),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Run a benchmark suite: several configs, each with several seeds.
-
-    The exit code is 1 if a bar is missed or a run fails. After a stop, the same command continues.
-    """
-    from rl_training.experiment.suites import load_suite
-
-    plan = load_suite(suite)
-    current_folder.offer()
-    from rl_training.experiment.benchmark import CARD, RESULTS, Benchmark
-
-    result = Benchmark(plan, folder=run_dir, at_once=jobs).run(console=not quiet)
-    with report():
-        if as_json:
-            print(json.dumps(json.loads((result.folder / RESULTS).read_text(encoding="utf-8"))))
-        else:
-            for entry in result.entries:
-                print(f"  {entry.name:<32} {entry.line}")
-            print(f"Results {shown(result.folder / RESULTS)}")
-            print(f"Card    {shown(result.folder / CARD)}")
-            print_report(result.folder)
-    if not result.reached:
-        raise typer.Exit(1)
-
-
-@app.command("compare")
-def compare_(
-    results: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RESULT...",
-            help="Folders of runs, of several seeds or of a suite's entries; NAME=FOLDER gives a name.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="FILE.png", help="File for the picture of the learning curves.")
-    ] = Path("compare.png"),
-    as_json: JsonOption = False,
-) -> None:
-    """Compare two or more results, and say whether their seeds can tell them apart."""
-    if out.suffix != ".png" or not out.parent.is_dir() or out.is_dir():
-        raise ConfigError(f"--out: {out}: should be a .png file in a folder that exists")
-    from rl_training.experiment.comparison import compare, name_folders
-
-    comparison = compare(name_folders(results))
-    if not as_json:
-        print("\n".join(map(printable, comparison.lines())), flush=True)
-    try:
-        comparison.plot(out)
-    except OSError as error:
-        raise ConfigError(f"--out: {out}: {error.strerror}") from None
-    if as_json:
-        print(json.dumps({**comparison.plain(), "picture": str(out)}))
-    else:
-        print(f"Picture {shown(out)}")
-
-
-@app.command()
-def export(
-    to: Annotated[Path, typer.Option(metavar="FILE", help="policy.onnx, or policy.safetensors for NumPy.")],
-    run: RunArgument = None,
-    checkpoint: CheckpointOption = None,
-    best: BestOption = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
-    ] = False,
-    trust: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Write an agent to a file that runs without this package, after a check that it does what `predict` does."""
-    _offer_if(trust)
-    path, _ = run_path(run, checkpoint, None)
-    from rl_training.experiment import registry
-
-    done = registry.export(path, to, best=best, overwrite=overwrite, trust=trust)
-    with report():
-        print_export(done, as_json)
-
-
-@app.command("report")
-def report_(
-    folders: Annotated[
-        list[str],
-        typer.Argument(metavar="FOLDER...", help="Runs, several seeds or benchmarks, or NAME=FOLDER."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.html", help="Where the page goes.", show_default="report.html in the folder"
-        ),
-    ] = None,
-) -> None:
-    """Write one HTML page about runs: curves, scores, time, metrics, settings. It opens without a network."""
-    from rl_training.experiment.comparison import name_folders
-    from rl_training.experiment.report.page import REPORT, check_target, make_report
-
-    named = name_folders(folders)
-    target = out or (next(iter(named.values())) / REPORT if len(named) == 1 else Path(REPORT))
-    if out is not None:
-        check_target(out)
-    for problem in make_report(named, target):
-        notice(f"warning: {problem}")
-    print(f"Report  {shown(target)}")
-
-
-@app.command()
-def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of several.")],
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1.", show_default="one that is free")
-    ] = 0,
-    text: Annotated[bool, typer.Option("--text", help="In this terminal instead of a page.")] = False,
-) -> None:
-    """Show runs while they go: curve, metrics, time left, latest video. Nothing is changed; Ctrl-C ends it."""
-    if text:
-        from rl_training.experiment.watch.text import show_text
-
-        show_text(run)
-        return
-    from rl_training.experiment.watch.server import serve
-
-    serve(run, port, lambda url: print(f"Watching {shown(run)} at {url} (Ctrl-C ends it)", flush=True))
-
-
-@app.command()
-def doctor(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a packaged name, or the folder of a run."),
-    ],
-    overrides: Overrides = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="For a RUN: also check its environment and run the probes.")
-    ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(min=1.0, help="About how long it may take.", show_default="24")
-    ] = None,
-    trust: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what may keep an agent from learning, before or after a run; exit 1 if something was found."""
-    from rl_training.experiment.doctor.command import examine
-
-    if not examine(source, overrides or [], full=full, seconds=seconds, trust=trust, as_json=as_json):
-        raise typer.Exit(1)
+app.command()(cli_results.benchmark)
+app.command()(cli_results.compare)
+app.command()(cli_results.export)
+app.command("report")(cli_results.write_report)
+app.command()(cli_results.watch)
+app.command()(cli_results.doctor)
 
 
 def _train_seeds(
