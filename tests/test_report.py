@@ -68,7 +68,8 @@ def made(tmp_path: Path, *folders: Path) -> tuple[str, Parsed]:
 
 
 def test_a_run_is_told_of(tmp_path: Path) -> None:
-    run = put_run(tmp_path / "run", 123.25, seed=7, **{"algo_kwargs.gamma": 0.97})
+    changed: dict[str, Any] = {"algo_kwargs.gamma": 0.97}
+    run = put_run(tmp_path / "run", 123.25, seed=7, **changed)
     _, found = made(tmp_path, run)
     for words in (
         "DQN on CartPole-v1",
@@ -405,7 +406,11 @@ def test_what_a_config_names_is_not_imported(
     (tmp_path / "evil.py").write_text("open('marker', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    names = {"env.id": "evil:make", "env.wrappers": [{"id": "evil:W"}], "network.factory": "evil:net"}
+    names: dict[str, Any] = {
+        "env.id": "evil:make",
+        "env.wrappers": [{"id": "evil:W"}],
+        "network.factory": "evil:net",
+    }
     run = put_run(tmp_path / "run", None, **names)
     (run / "evil.py").write_text("open('marker', 'w')")
     for words in (("report", run), ("watch", run, "--text")):
