@@ -51,6 +51,7 @@ BELOW = {
     "experiment": {"runtime", "algorithms", "data", "models", "envs"},
     "api": {"experiment", "runtime", "algorithms", "data", "models", "envs"},
     "cli_arguments": {"api", "experiment", "runtime"},
+    "cli_options": set(),
     "cli_output": {"api", "experiment", "runtime"},
     "cli_streams": {"runtime"},
     "cli_results": {"cli_arguments", "cli_options", "cli_output", "cli_streams", "experiment", "runtime"},
