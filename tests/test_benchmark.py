@@ -66,6 +66,8 @@ def test_results_and_card_say_what_was_measured(tmp_path: Path) -> None:
         for n in (0, 1)
     ]
     means = [score["evaluation"]["mean"] for score in scores]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(name in page for name in ("Benchmark small", "dqn/cartpole", "dqn/other", "qr_dqn/cartpole"))
     assert list(first.scores) == means
     assert first.score == first.iqm == iqm(means)
     assert first.interval is None  # two seeds are too few

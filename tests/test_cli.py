@@ -325,6 +325,8 @@ def test_several_seeds_are_gathered(cli: Callable[..., Any], tmp_path: Path) -> 
     assert done.code == 0, done.err
     assert "IQM" in done.out
     assert (tmp_path / "all" / "curve.png").is_file()
+    assert f"Report  {tmp_path / 'all' / 'report.html'}" in done.out
+    assert "DQN on CartPole-v1" in (tmp_path / "all" / "report.html").read_text()
     assert {path.name for path in (tmp_path / "all").glob("seed-*")} == {"seed-0", "seed-1"}
 
 

@@ -100,7 +100,7 @@ def test_what_turns_into_something_else_is_named_at_that_step(
     code, line = trained(tmp_path, "Changing", kind, f"env.vectorization={vectorization}")
     assert code == 3
     assert line.startswith(f"env 0: {message} (episode seed ")
-    assert line.endswith(", step 10)")
+    assert ", step 10); step-000000009 is the newest checkpoint; go on with: " in line
 
 
 def test_bits_that_are_no_bits_are_refused() -> None:

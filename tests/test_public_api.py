@@ -276,13 +276,12 @@ def test_a_star_imports_what_is_public_and_nothing_else() -> None:
 
 
 def test_what_is_no_environment_or_network_is_refused(tmp_path: Path) -> None:
-    run = small_agent(tmp_path).learn(60, progress_bar=False).run_dir
-    assert run is not None
+    small_agent(tmp_path).learn(60, progress_bar=False)
     for env, told in (
         (gym.make_vec("CartPole-v1", 2), "makes one environment, and num_envs=N for several$"),
         (7, "makes it, not int$"),
     ):
-        for use in (lambda env=env: DQN(env), lambda env=env: DQN.load(run, env=env)):
+        for use in (lambda env=env: DQN(env), lambda env=env: DQN.load(tmp_path / "run", env=env)):
             with pytest.raises(ConfigError, match=f"^env: give an id or a callable that {told}"):
                 use()
     with pytest.raises(ConfigError, match=r"^network: give a callable that makes it, not str$"):

@@ -141,9 +141,10 @@ def test_settings_may_change_when_an_agent_goes_on(run: Path, tmp_path: Path) ->
     assert (config.device, config.checkpoint.keep) == ("auto", 5)
     assert (config.algo_kwargs.learning_rate, config.algo_kwargs.batch_size) == (1e-5, 4)
     assert config.algo_kwargs.learning_starts == 20
-    for name, value in (("seed", 3), ("num_envs", 2), ("network", {})):
-        with pytest.raises(ConfigError, match=f"^{name}: cannot change when a run goes on"):
-            DQN.load(run, **{name: value} if name != "network" else {}).resume(90, **{name: value})
+    changes: list[dict[str, Any]] = [{"seed": 3}, {"num_envs": 2}, {"network": {}}]
+    for change in changes:
+        with pytest.raises(ConfigError, match=f"^{next(iter(change))}: cannot change when a run goes on"):
+            DQN.load(run).resume(90, **change)
     with pytest.raises(ConfigError, match=r"buffer_size: cannot change"):
         DQN.load(run, buffer_size=70)
     with pytest.raises(ConfigError, match="a: is not empty"):

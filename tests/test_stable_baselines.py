@@ -149,7 +149,7 @@ class VecEnvLike:
         (
             lambda: DQN("MlpPolicy", VecEnvLike()),
             "env: give an id or a callable .*, and num_envs=N for several",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: DQN("MlpPolicy", "CartPole-v1", 1e-3), "DQN: takes one argument without a name.*"),
         (
             lambda: PPO("MlpLstmPolicy", "CartPole-v1"),

@@ -116,7 +116,8 @@ def test_runs_that_cannot_be_made_here_say_so(cli: Callable[..., Any], tmp_path:
 
 
 def test_hyperparameter_search_with_two_jobs_loses_no_trial() -> None:
-    optuna = pytest.importorskip("optuna")
+    import optuna  # here, as it takes longer to import than everything else in this file
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def score(trial: Any) -> float:

@@ -20,7 +20,7 @@ from rl_training.errors import ConfigError
 from rl_training.models.encoders import Convolutions
 from rl_training.models.mlp import ACTIVATIONS
 from rl_training.models.normalizer import RunningNormalizer
-from rl_training.runtime import console, evaluator, workflows
+from rl_training.runtime import console, evaluator, trackers, workflows
 from rl_training.runtime.checkpoint import newest_checkpoint
 from rl_training.runtime.checkpoint_format import LEFT_OUT
 from rl_training.runtime.run import Run
@@ -219,8 +219,26 @@ AROUND: dict[str, dict[str, Any]] = {
         "stop_at": 1.0,
     },
     "checkpoint": {"frequency": 45, "keep": 3, "replay": False},
-    "logging": {"frequency": 25, "window": 7, "console": False, "csv": True, "tensorboard": False},
+    "logging": {
+        **{"frequency": 25, "window": 7, "console": False, "csv": True, "tensorboard": False},
+        **{"trackers": ["mlflow"], "project": "poles"},
+    },
 }
+
+
+class Silent(trackers.Tracker):
+    """A tracker that notes its project and nothing else."""
+
+    name = "silent"
+
+    def __init__(self, projects: list[str], config: Any) -> None:
+        projects.append(config.logging.project)
+
+    def _write(self, step: int, row: dict[str, float]) -> None:
+        pass
+
+    def _close(self) -> None:
+        pass
 
 
 def test_options_around_the_learning_do_what_they_say(
@@ -236,6 +254,9 @@ def test_options_around_the_learning_do_what_they_say(
         ("logging", schema.LoggingConfig),
     ):
         assert AROUND[section].keys() == model.model_fields.keys(), "every option is looked at"
+    projects: list[str] = []
+    monkeypatch.setitem(trackers._MODULES, "mlflow", "json")  # as if it was installed
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", lambda _, config, __: Silent(projects, config))
     config = small_config("dqn", **AROUND)
     result = workflows.start(config, run_dir=tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -256,6 +277,7 @@ def test_options_around_the_learning_do_what_they_say(
     assert result.stop_reason is None, "of that reward, no episode comes to 1"
     assert (tmp_path / "run" / "metrics.csv").exists()
     assert not (tmp_path / "run" / "tensorboard").exists()
+    assert projects == ["poles"]
     assert capfd.readouterr() == ("", "")
 
 

@@ -45,7 +45,11 @@ def own_configs() -> dict[str, Path]:
 def settings(config: str) -> str:
     """Return twelve characters that stand for what the packaged config says now."""
     data = read_mapping(own_configs()[config])
-    text = json.dumps({key: data.get(key) for key in DECISIVE}, sort_keys=True)
+    decisive = {key: data.get(key) for key in DECISIVE}
+    stop_at = data.get("evaluation", {}).get("stop_at")
+    if stop_at is not None:  # it decides when training ends
+        decisive["stop_at"] = stop_at
+    text = json.dumps(decisive, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

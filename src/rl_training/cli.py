@@ -11,7 +11,14 @@ import typer
 
 from rl_training import cli_streams, current_folder
 from rl_training.cli_arguments import check_memory_options, parse_json, run_path, training_source
-from rl_training.cli_output import print_evaluation, print_seeds, print_training, shown
+from rl_training.cli_output import (
+    print_evaluation,
+    print_export,
+    print_report,
+    print_seeds,
+    print_training,
+    shown,
+)
 from rl_training.cli_streams import report
 from rl_training.errors import ConfigError, RLTrainingError, machine_error, printable
 from rl_training.runtime.console import notice
@@ -164,7 +171,14 @@ def evaluate(
     from rl_training.experiment import registry
 
     result = registry.evaluate(
-        path, episodes, best=best, seed=seed, video=video, video_episodes=video_episodes or 1, trust=trust
+        path,
+        episodes,
+        best=best,
+        seed=seed,
+        video=video,
+        video_episodes=video_episodes or 1,
+        trust=trust,
+        console=True,
     )
     print_evaluation(result, video, as_json)
 
@@ -297,6 +311,7 @@ def benchmark(
                 print(f"  {entry.name:<32} {entry.line}")
             print(f"Results {shown(result.folder / RESULTS)}")
             print(f"Card    {shown(result.folder / CARD)}")
+            print_report(result.folder)
     if not result.reached:
         raise typer.Exit(1)
 
@@ -331,6 +346,96 @@ def compare_(
         print(json.dumps({**comparison.plain(), "picture": str(out)}))
     else:
         print(f"Picture {shown(out)}")
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Option(metavar="FILE", help="policy.onnx, or policy.safetensors for NumPy.")],
+    run: RunArgument = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+    ] = False,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an agent to a file that runs without this package, after a check that it does what `predict` does."""
+    _offer_if(trust)
+    path, _ = run_path(run, checkpoint, None)
+    from rl_training.experiment import registry
+
+    done = registry.export(path, to, best=best, overwrite=overwrite, trust=trust)
+    with report():
+        print_export(done, as_json)
+
+
+@app.command("report")
+def report_(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER...", help="Runs, several seeds or benchmarks, or NAME=FOLDER."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Where the page goes.", show_default="report.html in the folder"
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about runs: curves, scores, time, metrics, settings. It opens without a network."""
+    from rl_training.experiment.comparison import name_folders
+    from rl_training.experiment.report.page import REPORT, check_target, make_report
+
+    named = name_folders(folders)
+    target = out or (next(iter(named.values())) / REPORT if len(named) == 1 else Path(REPORT))
+    if out is not None:
+        check_target(out)
+    for problem in make_report(named, target):
+        notice(f"warning: {problem}")
+    print(f"Report  {shown(target)}")
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of several.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1.", show_default="one that is free")
+    ] = 0,
+    text: Annotated[bool, typer.Option("--text", help="In this terminal instead of a page.")] = False,
+) -> None:
+    """Show runs while they go: curve, metrics, time left, latest video. Nothing is changed; Ctrl-C ends it."""
+    if text:
+        from rl_training.experiment.watch.text import show_text
+
+        show_text(run)
+        return
+    from rl_training.experiment.watch.server import serve
+
+    serve(run, port, lambda url: print(f"Watching {shown(run)} at {url} (Ctrl-C ends it)", flush=True))
+
+
+@app.command()
+def doctor(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a packaged name, or the folder of a run."),
+    ],
+    overrides: Overrides = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="For a RUN: also check its environment and run the probes.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="About how long it may take.", show_default="24")
+    ] = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what may keep an agent from learning, before or after a run; exit 1 if something was found."""
+    from rl_training.experiment.doctor.command import examine
+
+    if not examine(source, overrides or [], full=full, seconds=seconds, trust=trust, as_json=as_json):
+        raise typer.Exit(1)
 
 
 def _train_seeds(

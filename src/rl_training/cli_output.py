@@ -13,6 +13,7 @@ from rl_training.errors import printable
 from rl_training.shell import command, quoted_path
 
 if TYPE_CHECKING:
+    from rl_training.experiment.export.writing import Exported
     from rl_training.experiment.manager import Summary
     from rl_training.runtime.evaluator import Evaluation
     from rl_training.runtime.session import TrainResult
@@ -47,6 +48,13 @@ def print_seeds(summary: Summary) -> None:
         print(f"  seed {seed}: {score:.2f}")
     print(f"IQM {summary.iqm:.2f}, {interval_text(summary.scores)}")
     print(f"Folder  {shown(summary.folder)}")
+    print_report(summary.folder)
+
+
+def print_report(folder: Path) -> None:
+    """Print where the report is; one that could not be written was told of already."""
+    if (folder / "report.html").is_file():
+        print(f"Report  {shown(folder / 'report.html')}")
 
 
 def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> None:
@@ -67,6 +75,25 @@ def print_evaluation(result: Evaluation, video: Path | None, as_json: bool) -> N
     )
     if video is not None:
         print(f"Video   {shown(video)}")
+
+
+def print_export(done: Exported, as_json: bool) -> None:
+    """Print what was written, and how it compares with ``predict``."""
+    parity = done.parity
+    if as_json:
+        found = {"largest_difference": parity.largest, "ties": parity.ties, "source": parity.source}
+        files = {"file": str(done.path), "card": str(done.card), "bytes": done.size}
+        print(json.dumps({**files, "observations": parity.observations, **found}))
+        return
+    memory = f", memory carried over {parity.memory_steps} steps" if parity.memory_steps else ""
+    ties = f", {parity.ties} ties by rounding" if parity.ties else ""
+    worst = max(parity.largest.values(), default=0.0)
+    print(f"File    {shown(done.path)}, {done.size:,} bytes")
+    print(f"Card    {shown(done.card)}")
+    print(
+        f"Parity  equal actions on {parity.observations:,} observations{memory}, difference at most {worst:.1g}{ties}"
+    )
+    print(f"        observations: {printable(parity.source)}")
 
 
 def shown(path: Path) -> str:

@@ -211,7 +211,7 @@ class ObsSpec:
         """Return ``count`` raw observations, of which every leaf has a leading dimension, as an array."""
         if not self.packed:
             return _as_part(obs, self.parts[0], count)
-        return self._joined([_as_part(_leaf(obs, part), part, count) for part in self.parts])
+        return self.joined([_as_part(_leaf(obs, part), part, count) for part in self.parts])
 
     def from_user(self, obs: Any) -> tuple[Array, bool]:
         """Return raw observations, one or a batch, as arrays [N, *shape], and whether it was one.
@@ -237,10 +237,12 @@ class ObsSpec:
                 raise ConfigError(f"{key}: expected as many observations as in the other parts")
             count = own
             arrays.append(array[None] if single else array)
-        return self._joined(arrays) if self.packed else arrays[0], count is None
+        return self.joined(arrays), count is None
 
-    def _joined(self, arrays: Sequence[Array]) -> Array:
-        """Return the parts of N observations, each [N, *shape], as rows of bytes."""
+    def joined(self, arrays: Sequence[Array]) -> Array:
+        """Return the parts of N observations, each [N, *shape], as one array [N, *shape of the spec]."""
+        if not self.packed:
+            return arrays[0]
         rows = np.zeros((len(arrays[0]), *self.shape), np.uint8)
         for part, array in zip(self.parts, arrays, strict=True):
             flat = np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)

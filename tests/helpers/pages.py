@@ -67,12 +67,11 @@ def understand(words: list[str], folder: Path) -> None:
     command: Any = typer.main.get_command(app)
     context: Any = command.commands[name].make_context(name, rest)
     given = context.params
+    config: Any = given.get("config") or "dqn/cartpole"  # a run's is of any algorithm
+    settings: Any = given.get("overrides") or []
     if name == "train":
         told = (given[key] for key in ("words", "config", "algo", "env", "seed"))
         config, settings, _ = training_source(*told)
-    else:
-        config = given.get("config") or "dqn/cartpole"  # a run's is of any algorithm
-        settings = given.get("overrides") or []
     if settings or name in ("train", "show"):
         here = isinstance(config, str) and (folder / config).is_file()
         load_config(folder / config if here else config, settings)

@@ -15,6 +15,7 @@ from rl_training.algorithms.direct import Direct, DirectCritics, direct_critics,
 from rl_training.data.transitions import Batch
 from rl_training.models.actors import DeterministicActor, OutputGaussianActor
 from rl_training.models.continuous import ContinuousModel
+from rl_training.models.scorer import Scorer, memoryless
 
 Config = TypeVar("Config", bound=ActorCriticConfig)
 Model = TypeVar("Model", bound=ContinuousModel[Any, Any])
@@ -44,6 +45,10 @@ class ContinuousLearner(ActorCriticLearner[Config, Model], Generic[Config, Model
     def warnings(self, row: Mapping[str, float]) -> dict[str, str]:
         """Say so if only the missing library keeps updates from being compiled ones."""
         return missing_library(self.network)
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations to actions."""
+        return memoryless(self.network, "action", self.network.act)
 
     def _slow_copy(self, name: str, module: nn.Module, flat: torch.Tensor) -> Any:
         """Make a slow copy of a module, whose parameters lie in ``flat``, and take it into the state."""

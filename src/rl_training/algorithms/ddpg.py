@@ -76,11 +76,17 @@ class DeterministicLearner(ContinuousLearner[Config, DeterministicModel]):
             grad = torch.ops.aten.tanh_backward(slope * (-1.0 / len(x)), action)
             self._actor.store(made, grad)
             optimizer.apply(loss)
-            return {"actor_loss": loss}
+            return {"actor_loss": loss, "action_saturation": at_bounds(action)}
         with frozen(self.optimizers["critic"]), self.learning(self.network.critic):
-            loss = deterministic_policy_loss(self.network.critic(x, self.network.actor(x))[0])
+            action = self.network.actor(x)
+            loss = deterministic_policy_loss(self.network.critic(x, action)[0])
         optimizer.step(loss)
-        return {"actor_loss": loss.detach()}
+        return {"actor_loss": loss.detach(), "action_saturation": at_bounds(action.detach())}
+
+
+def at_bounds(action: torch.Tensor) -> torch.Tensor:
+    """Return the share of numbers in actions [B, A] that are at the bounds -1 and 1, where tanh has no slope left."""
+    return (action.abs() > 0.99).float().mean()
 
 
 class DDPG(DeterministicLearner[DDPGConfig]):

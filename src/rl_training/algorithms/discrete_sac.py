@@ -23,6 +23,7 @@ from rl_training.data.transitions import Batch, Carry
 from rl_training.models.features import Features
 from rl_training.models.mirror import ACTIVATIONS, NumpyFeatures, NumpyMLP, max_batch, on_cpu
 from rl_training.models.mlp_discrete_sac import MLPDiscreteSACModel, masked_logits
+from rl_training.models.scorer import Scorer, memoryless
 from rl_training.spaces import Array
 
 
@@ -91,18 +92,23 @@ class DiscreteSAC(ActorCriticLearner[DiscreteSACConfig, MLPDiscreteSACModel]):
     ) -> Decision:
         """Choose actions [N]: when exploring by their probabilities, before learning starts at random."""
         warming_up = self._warming_up(explore)
-        logits: Array = np.zeros((len(obs), self._num_actions)) if warming_up else self._logits(obs)
+        logits: Array = np.zeros((len(obs), self._num_actions)) if warming_up else self.scores(obs)
         if mask is not None:
             logits = np.where(mask, logits, -np.inf)
         if explore:  # the largest of logits with Gumbel noise is a draw by their probabilities
             logits = logits + self._rng.gumbel(size=logits.shape)
         return Decision(logits.argmax(1))
 
-    def _logits(self, obs: Array) -> Array:
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array:
+        """Return the logits [N, A] of the policy."""
         if self._mlp is not None and len(obs) <= self._most:
             return self._mlp(self._features(obs))
         with torch.no_grad():
             return self.network.logits(torch.as_tensor(obs, device=self.device)).cpu().numpy()
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations to logits."""
+        return memoryless(self.network, "logits", self.network.logits)
 
     # Learning
 

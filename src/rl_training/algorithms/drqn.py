@@ -20,6 +20,7 @@ from rl_training.data.transitions import Carry, SequenceBatch
 from rl_training.models.recurrent.body import State
 from rl_training.models.recurrent.lstm_q_network import LSTMQNetwork
 from rl_training.models.recurrent.mirror import recurrent_mirror
+from rl_training.models.scorer import Memory, Observed, Scorer
 from rl_training.spaces import Array
 
 _EPS = 1e-3
@@ -77,6 +78,10 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
             after["action"] = action + 1
         return Decision(action, after)
 
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array:
+        """Return the Q-values [N, A]."""
+        return self.step(obs, self.initial_carry(len(obs)) if carry is None else carry)[0]
+
     def step(self, obs: Array, carry: Carry) -> tuple[Array, Carry]:
         """Return the Q-values [N, A] of observations [N, *obs], and the memory that includes them."""
         return self._step_restarting(obs, carry) if self.config.restart_memory else self._step(obs, carry)
@@ -109,6 +114,36 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
             state = {name: torch.as_tensor(array, device=self.device) for name, array in carry.items()}
             q, state = self.online(torch.as_tensor(obs, device=self.device), state)
             return q.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in state.items()}
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations and the memory to Q-values."""
+
+        def step(obs: Observed, memory: Memory) -> tuple[torch.Tensor, Memory]:
+            x, after = self.online.step(obs, memory)
+            return self.online.q_values(x), after
+
+        def restarting(obs: Observed, memory: Memory) -> tuple[torch.Tensor, Memory]:
+            acting, coming = self._two_memories(memory)
+            _, later = self.online.step(obs, coming)
+            q, after = step(obs, acting)
+            after.update({f"next_{name}": later[name] for name in self._core}, age=memory["age"] + 1)
+            return q, after
+
+        initial = {name: torch.from_numpy(array) for name, array in self.initial_carry(1).items()}
+        return Scorer(self.online, "q_values", restarting if self.config.restart_memory else step, initial)
+
+    def _two_memories(self, memory: Memory) -> tuple[Memory, Memory]:
+        """Return the memory to act by and the next one, as ``_step_restarting`` chooses them."""
+        age, burn_in, period = memory["age"], self.config.burn_in, self.config.period
+        replaced = (age > burn_in) & ((age - burn_in) % period == 0)
+        begun = age % period == 0
+        acting = {name: memory[name] for name in memory if name in ("action", "reward")}
+        coming = dict(acting)
+        for name in self._core:
+            old, new = memory[name], memory[f"next_{name}"]
+            acting[name] = torch.where(replaced[:, None, None], new, old)
+            coming[name] = torch.where(begun[:, None, None], torch.zeros_like(new), new)
+        return acting, coming
 
     # Learning
 

@@ -24,6 +24,7 @@ from rl_training.algorithms.schedules import linear
 from rl_training.data.transitions import Batch, Carry
 from rl_training.models.actors import with_noise
 from rl_training.models.cnn.drqv2 import DrQv2Network
+from rl_training.models.scorer import Scorer, memoryless
 from rl_training.spaces import Array
 
 
@@ -59,6 +60,10 @@ class DrQv2(ActorCriticLearner[DrQv2Config, DrQv2Network]):
             if explore:
                 action = with_noise(action, self._noise(len(obs)))
         return Decision(action.cpu().numpy().reshape(-1, *self._action_shape))
+
+    def scorer(self) -> Scorer:
+        """Return what maps images to actions."""
+        return memoryless(self.network, "action", self.network.act)
 
     def _noise(self, count: int) -> torch.Tensor:
         return self._normal(count) * self.std

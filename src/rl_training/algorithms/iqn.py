@@ -11,7 +11,9 @@ from torch import nn
 from rl_training.algorithms.declared.iqn import IQNConfig
 from rl_training.algorithms.q_learning import Role
 from rl_training.algorithms.qr_dqn import QuantileLearner
+from rl_training.models.features import rows
 from rl_training.models.mlp_iqn_q_network import midpoints
+from rl_training.models.scorer import Observed
 
 
 class IQN(QuantileLearner[IQNConfig]):
@@ -25,14 +27,14 @@ class IQN(QuantileLearner[IQNConfig]):
         super().__init__(network, num_actions, config, **options)
         self._policy = midpoints(config.num_policy_quantiles).to(self.device)
 
-    def output(self, network: nn.Module, obs: torch.Tensor, role: Role) -> torch.Tensor:
+    def output(self, network: nn.Module, obs: Observed, role: Role) -> torch.Tensor:
         """Return the quantiles [B, A, T] at the fractions that fit the role."""
         if role == "policy":
-            fractions = self._policy.expand(len(obs), -1)
+            fractions = self._policy.expand(rows(obs), -1)
         elif role == "target":
-            fractions = self._draw(len(obs), self.config.num_target_quantiles)
+            fractions = self._draw(rows(obs), self.config.num_target_quantiles)
         else:
-            fractions = self.fractions = self._draw(len(obs), self.config.num_quantiles)
+            fractions = self.fractions = self._draw(rows(obs), self.config.num_quantiles)
         out: torch.Tensor = network(obs, fractions)
         return out
 

@@ -18,9 +18,10 @@ from rl_training.algorithms.randomness import TorchStream
 from rl_training.algorithms.schedules import linear
 from rl_training.algorithms.state import require_like
 from rl_training.data.transitions import Carry
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.models.modes import has_modes, has_to_be_switched
 from rl_training.models.normalizer import RunningNormalizer
+from rl_training.models.scorer import Scorer
 from rl_training.spaces import Array
 
 Config = TypeVar("Config", bound=OptimizerOptions)
@@ -102,6 +103,16 @@ class Learner(ABC, Generic[Config, B]):
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:
         """Choose actions [N, *action] for observations [N, *obs]; see ``protocol.Algorithm``."""
+
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array | None:
+        """Return what greedy actions are the best by, Q-values or logits [N, ...]; none where actions are numbers."""
+        return None
+
+    def scorer(self) -> Scorer:
+        """Return what is computed for a greedy action as a module that can be exported."""
+        raise ConfigError(
+            f"export: {type(self).__name__} has no scorer(), which says what there is to export"
+        )
 
     def observe(self, obs: Array) -> None:
         """Move the normaliser's statistics, if there are any; acting alone leaves them as they are."""

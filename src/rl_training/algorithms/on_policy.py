@@ -17,6 +17,7 @@ from rl_training.models.mirror import policy_mirror
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.models.reward_scale import RewardScale
+from rl_training.models.scorer import ScoreName, Scorer, memoryless
 from rl_training.spaces import Array
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
@@ -91,13 +92,29 @@ class OnPolicyLearner(Learner[Config, Rollout], Generic[Config, Net]):
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:
         """Choose actions [N, *action]: when exploring by their probabilities, else the most likely ones."""
+        return self._decide(self.scores(obs), mask, explore)
+
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array:
+        """Return what the policy's last layer gives [N, head.size]."""
         if self._mirror is not None and len(obs) <= self._mirror.max_batch:
-            out = self._mirror(obs)
-        else:
-            assert isinstance(self.network, MLPActorCritic)
-            with torch.no_grad():
-                out = self.network.policy(torch.as_tensor(obs, device=self.device)).cpu().numpy()
-        return self._decide(out, mask, explore)
+            return self._mirror(obs)
+        assert isinstance(self.network, MLPActorCritic)
+        with torch.no_grad():
+            return self.network.policy(torch.as_tensor(obs, device=self.device)).cpu().numpy()
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations to logits or actions."""
+        network = self.network
+        assert isinstance(network, MLPActorCritic)
+
+        def score(obs: Any) -> torch.Tensor:
+            return self.head.scores(network.policy(obs))
+
+        return memoryless(network, self._score_name, score)
+
+    @property
+    def _score_name(self) -> ScoreName:
+        return "action" if self.head.log_stds else "logits"
 
     def _decide(self, out: Array, mask: Array | None, explore: bool, carry: Carry | None = None) -> Decision:
         std = self._log_std

@@ -13,6 +13,7 @@ from rl_training.algorithms.value_learner import Config, HeadLoss, ValueLearner,
 from rl_training.data.transitions import Batch, Carry
 from rl_training.models.mirror import numpy_mirror
 from rl_training.models.noisy import noise
+from rl_training.models.scorer import Observed, Scorer, memoryless
 from rl_training.spaces import Array
 
 Role = Literal["online", "target", "policy"]
@@ -45,7 +46,7 @@ class QLearner(ValueLearner[Config, Batch]):
     def head_loss(self, chosen: torch.Tensor, following: torch.Tensor, batch: Batch) -> HeadLoss:
         """Compare the output of the actions taken with the target network's of the best next ones, [B, ...] both."""
 
-    def output(self, network: nn.Module, obs: torch.Tensor, role: Role) -> torch.Tensor:
+    def output(self, network: nn.Module, obs: Observed, role: Role) -> torch.Tensor:
         """Return a network's output [B, A, ...]; heads that draw something for it know what it is for."""
         out: torch.Tensor = network(obs)
         return out
@@ -79,6 +80,16 @@ class QLearner(ValueLearner[Config, Batch]):
             return Decision(self.random_actions(len(obs), mask))
         action = greedy_actions(self.q_values(obs, noisy=True), mask)
         return Decision(self.with_random(action, explores, mask))
+
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array:
+        """Return the Q-values [N, A]."""
+        return self.q_values(obs)
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations to Q-values."""
+        return memoryless(
+            self.online, "q_values", lambda obs: self.expected(self.output(self.online, obs, "policy"))
+        )
 
     # Learning
 

@@ -27,6 +27,7 @@ from rl_training.data.transitions import Carry
 from rl_training.models.recurrent.lstm_actor_critic import LSTMActorCritic
 from rl_training.models.recurrent.mirror import actor_critic_mirror
 from rl_training.models.recurrent.packing import Packing
+from rl_training.models.scorer import Memory, Observed, Scorer
 from rl_training.spaces import Array
 
 
@@ -126,18 +127,34 @@ class RecurrentPPO(OnPolicyLearner[RecurrentPPOConfig, LSTMActorCritic]):
         self, obs: Array, carry: Carry | None = None, *, explore: bool, mask: Array | None = None
     ) -> Decision:
         """Choose actions [N, *action] and remember."""
-        memory = self.initial_carry(len(obs)) if carry is None else carry
-        if self._recurrent is not None and len(obs) <= self._recurrent.max_batch:
-            out, after = self._recurrent(obs, memory)
-        else:
-            with torch.no_grad():
-                state = {name: self._tensor(array) for name, array in memory.items()}
-                found, _, later = self.network(self._tensor(obs), state)
-            out, after = found.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in later.items()}
+        out, after = self._outputs_and_memory(obs, carry)
         decision = self._decide(out, mask, explore, after)
         if "action" in after:
             after["action"] = decision.action + 1
         return decision
+
+    def scores(self, obs: Array, carry: Carry | None = None) -> Array:
+        """Return what the policy's last layer gives [N, head.size]."""
+        return self._outputs_and_memory(obs, carry)[0]
+
+    def _outputs_and_memory(self, obs: Array, carry: Carry | None) -> tuple[Array, Carry]:
+        memory = self.initial_carry(len(obs)) if carry is None else carry
+        if self._recurrent is not None and len(obs) <= self._recurrent.max_batch:
+            return self._recurrent(obs, memory)
+        with torch.no_grad():
+            state = {name: self._tensor(array) for name, array in memory.items()}
+            found, _, later = self.network(self._tensor(obs), state)
+        return found.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in later.items()}
+
+    def scorer(self) -> Scorer:
+        """Return what maps observations and the actor's memory to logits or actions; that of the critic is left out."""
+        network = self.network
+
+        def step(obs: Observed, memory: Memory) -> tuple[torch.Tensor, Memory]:
+            x, after = network.body.step(obs, memory)
+            return self.head.scores(network.actor(x)), after
+
+        return Scorer(network, self._score_name, step, network.body.initial_state())
 
     # Learning
 

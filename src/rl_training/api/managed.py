@@ -36,6 +36,7 @@ from rl_training.envs.factory import check_id
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment import registry
 from rl_training.experiment.configs import Source
+from rl_training.experiment.export.writing import Exported, export_policy
 from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoint import Checkpoint, newest_checkpoint
 from rl_training.runtime.evaluator import Evaluation
@@ -362,6 +363,16 @@ class ManagedAlgorithm:
             self._given = self._given.with_env(settings)
         else:
             self._further.env_settings = settings
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Exported:
+        """Write this agent to a file that runs without this package: .onnx, or .safetensors for NumPy alone.
+
+        It is compared with ``predict`` on 1,000 observations of its environment, and not written if they differ.
+        """
+        policy, (config, factory, trust) = self.policy, self._played(None)
+        return export_policy(
+            policy, config, Path(path), step=self._steps, env=factory, trust=trust, overwrite=overwrite
+        )
 
     # Looking
 

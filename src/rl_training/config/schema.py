@@ -203,6 +203,11 @@ class LoggingConfig(Model):
     """Write ``metrics.csv``."""
     tensorboard: bool = True
     """Write event files for TensorBoard."""
+    trackers: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Field(max_length=3)] = ()
+    """Also send rows to these experiment trackers, each of which needs the extra of its name. Where they go is up to
+    the tracker's own settings, such as ``WANDB_MODE=offline`` and ``MLFLOW_TRACKING_URI``."""
+    project: Annotated[str, Field(min_length=1, max_length=100)] = "rl_training"
+    """Project of these trackers; MLflow calls it an experiment."""
 
 
 class AlgorithmConfig(Model):

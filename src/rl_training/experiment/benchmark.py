@@ -18,6 +18,7 @@ from rl_training.experiment.machine import cores, machine_facts
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.processes import Job, JobFailed, run_jobs
 from rl_training.experiment.progress import SuiteProgress
+from rl_training.experiment.report.page import REPORT, add_report
 from rl_training.experiment.results import MAX_RESULT_BYTES
 from rl_training.experiment.suite_results import BenchmarkResult, EntryResult
 from rl_training.experiment.suites import Entry, Suite
@@ -51,7 +52,7 @@ class Benchmark:
         }
 
     def run(self, *, console: bool = True) -> BenchmarkResult:
-        """Run what is missing; the result is also in ``results.json`` and, as a page, in ``card.md``."""
+        """Run what is missing; the result is also in ``results.json``, ``card.md`` and ``report.html``."""
         facts = self._claim_folder()
         with SignalGuard() as guard, _locked(self.folder):
             return self._run(facts, guard, console)
@@ -60,7 +61,7 @@ class Benchmark:
         jobs = [job for entry in self.suite.entries for job in self._jobs(entry)]
         before = self._before() if not jobs else {}
         if jobs:
-            for name in (RESULTS, CARD):  # they are not of what is there from now on
+            for name in (RESULTS, CARD, REPORT):  # they are not of what is there from now on
                 (self.folder / name).unlink(missing_ok=True)
         steps = {entry.name: entry.experiment.total_timesteps for entry in self.suite.entries}
         paths = {name: [m.path(seed) for seed in m.seeds] for name, m in self._managers.items()}
@@ -86,6 +87,7 @@ class Benchmark:
         result = self._gather(facts, failures, before)
         write_whole(self.folder / RESULTS, json.dumps(result.plain(), indent=2) + "\n")
         write_whole(self.folder / CARD, card(result))
+        add_report(self.folder)
         return result
 
     def _before(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def name_folders(words: Sequence[str]) -> dict[str, Path]:
     for name, path in given:
         own = name or next(short)
         if own in paths:
-            raise ConfigError(f"compare: two results are named '{own}'; NAME=FOLDER gives one another name")
+            raise ConfigError(f"two results are named '{own}'; NAME=FOLDER gives one another name")
         paths[own] = path
     return paths
 

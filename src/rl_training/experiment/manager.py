@@ -18,6 +18,7 @@ from rl_training.experiment import registry
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.processes import Job, run_jobs
 from rl_training.experiment.progress import SuiteProgress
+from rl_training.experiment.report.page import add_report
 from rl_training.experiment.results import RunResult, read_result
 from rl_training.runtime.checkpoint import list_checkpoints
 from rl_training.runtime.checkpoint_format import parse_step_name
@@ -93,14 +94,16 @@ class ExperimentManager:
         self._options: dict[str, Any] = {"env": env, "network": network}
 
     def run(self, *, console: bool = True) -> Summary:
-        """Run what is missing and return the summary, which is also written to ``summary.json``."""
+        """Run what is missing and return the summary, which is also in ``summary.json`` and ``report.html``."""
         left = self._claim_folder()
         with SignalGuard() as guard:
             if self._jobs > 1:
                 self._train_apart(left, guard, console)
             else:
                 self._train_here(left, guard, console)
-        return self.summarise()
+        summary = self.summarise()
+        add_report(self.folder)
+        return summary
 
     def jobs(self) -> list[Job]:
         """Claim the folder and return what has to be run for it, a job for each seed; its number is the key."""

@@ -15,11 +15,12 @@ from rl_training.config import ExperimentConfig
 from rl_training.importing import collector_paused, left_alone
 
 if TYPE_CHECKING:
+    from rl_training.experiment.export.writing import Exported
     from rl_training.runtime.evaluator import Evaluation
     from rl_training.runtime.policy import Policy
     from rl_training.runtime.report import TrainResult
 
-__all__ = ["algorithms", "evaluate", "get", "policy", "predict", "register", "resume", "train"]
+__all__ = ["algorithms", "evaluate", "export", "get", "policy", "predict", "register", "resume", "train"]
 
 
 def _import_torch() -> None:
@@ -58,10 +59,12 @@ def evaluate(
     video: Path | None = None,
     video_episodes: int = 1,
     trust: bool = False,
+    console: bool = False,
 ) -> Evaluation:
     """Evaluate a run or a checkpoint; ``video`` is an MP4 file for the first of the episodes.
 
-    With ``trust`` it may name any code, not only that of installed packages.
+    With ``console``, a terminal shows how far it is. With ``trust`` it may name any code, not only that of installed
+    packages.
     """
     _load_torch()
     from rl_training.runtime.workflows import evaluate_policy, load_checkpoint, load_policy, record_policy
@@ -72,7 +75,7 @@ def evaluate(
     count = (
         episodes if episodes is not None else config.evaluation.final_episodes or config.evaluation.episodes
     )
-    return evaluate_policy(policy, config, count, seed=seed, trust=trust)
+    return evaluate_policy(policy, config, count, seed=seed, trust=trust, console=console)
 
 
 def predict(
@@ -95,3 +98,17 @@ def policy(path: str | Path, *, best: bool = False, trust: bool = False) -> Poli
     from rl_training.runtime.workflows import load_checkpoint, load_policy
 
     return load_policy(load_checkpoint(Path(path), best=best), trust=trust)[0]
+
+
+def export(
+    path: str | Path, to: str | Path, *, best: bool = False, overwrite: bool = False, trust: bool = False
+) -> Exported:
+    """Write the agent of a run or a checkpoint to an ONNX or safetensors file; ``trust`` as in ``evaluate``."""
+    _load_torch()
+    from rl_training.experiment.export.writing import check_target, export_policy
+    from rl_training.runtime.workflows import load_checkpoint, load_policy
+
+    check_target(Path(to), overwrite)
+    checkpoint = load_checkpoint(Path(path), best=best)
+    loaded, config = load_policy(checkpoint, trust=trust)
+    return export_policy(loaded, config, Path(to), step=checkpoint.step, trust=trust, overwrite=overwrite)

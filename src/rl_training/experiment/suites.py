@@ -19,7 +19,7 @@ from rl_training.experiment.configs import check_source, find_packaged, load_con
 from rl_training.statistics import iqm
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
-_RESERVED = ("results.json", "card.md", "facts.json", "benchmark.lock")
+_RESERVED = ("results.json", "card.md", "report.html", "facts.json", "benchmark.lock")
 
 
 def _checked_name(name: str) -> str:

@@ -170,6 +170,10 @@ class ActionHead(ABC):
         """Return what actions [N, *action] mean to the environment, in the learner's units."""
         return action
 
+    def scores(self, out: torch.Tensor) -> torch.Tensor:
+        """Return the numbers among outputs [B, size] by which the likeliest actions are known: logits, or actions."""
+        return out
+
 
 class CategoricalHead(ActionHead):
     """One of ``n`` actions."""
@@ -276,3 +280,7 @@ class TanhGaussianHead(GaussianHead):
     def played(self, action: Array) -> Array:
         """Return the squashed actions."""
         return np.tanh(action)
+
+    def scores(self, out: torch.Tensor) -> torch.Tensor:
+        """Return the squashed means."""
+        return torch.tanh(out)

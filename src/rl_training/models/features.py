@@ -15,18 +15,27 @@ from rl_training.spaces import Array
 
 Obs = ObsSpec | tuple[int, ...]
 """What networks are told of observations: all there is to know, or the shape of vectors."""
+Apart = Mapping[Path, torch.Tensor]
+"""The parts [B, *shape] of observations, by the paths that lead to them, as exported networks are given them."""
 
 
-def split(spec: ObsSpec, obs: torch.Tensor, part: ObsPart) -> torch.Tensor:
-    """Return one part [B, *shape] of observations [B, *shape of the spec]."""
+def split(spec: ObsSpec, obs: torch.Tensor | Apart, part: ObsPart) -> torch.Tensor:
+    """Return one part [B, *shape] of observations [B, *shape of the spec], or of ones that are apart already."""
+    if isinstance(obs, Mapping):
+        return obs[part.path]
     if not spec.packed:
         return obs
     raw = obs[:, part.offset : part.offset + part.nbytes].contiguous()
     dtype = torch.from_numpy(np.empty(0, part.dtype)).dtype
-    return raw.view(dtype).reshape(len(obs), *part.shape)
+    return raw.view(dtype).reshape(obs.shape[0], *part.shape)
 
 
-def split_all(spec: ObsSpec, obs: torch.Tensor) -> dict[Path, torch.Tensor]:
+def rows(obs: torch.Tensor | Apart) -> int:
+    """Return how many observations there are; unlike ``len`` it does not fix that number where torch exports."""
+    return (next(iter(obs.values())) if isinstance(obs, Mapping) else obs).shape[0]
+
+
+def split_all(spec: ObsSpec, obs: torch.Tensor | Apart) -> dict[Path, torch.Tensor]:
     """Return all parts [B, *shape] of observations [B, *shape of the spec], by the paths that lead to them."""
     return {part.path: split(spec, obs, part) for part in spec.parts}
 
@@ -103,4 +112,4 @@ class Features(nn.Module):
         if part.kind == "binary":
             return numbers.float()
         places = numbers + torch.from_numpy(self._begins[part.path]).to(numbers.device)
-        return torch.zeros(len(numbers), part.size, device=numbers.device).scatter_(1, places, 1.0)
+        return torch.zeros(numbers.shape[0], part.size, device=numbers.device).scatter_(1, places, 1.0)

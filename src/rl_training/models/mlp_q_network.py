@@ -61,7 +61,7 @@ class ActionMLP(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the numbers of every action [B, num_actions, width]."""
         out: torch.Tensor = self.mlp(self.features(obs))
-        out = out.view(len(out), -1, self.width)
+        out = out.view(out.shape[0], -1, self.width)
         return duel(out) if self.dueling else out
 
 

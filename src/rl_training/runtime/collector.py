@@ -147,17 +147,18 @@ class Collector:
     def _replace_lost(self, infos: dict[str, Any], obs: Array) -> Array:
         """Replace the workers that were lost in a step, put their first observations into ``obs``; return which."""
         lost: dict[int, WorkerLost] = infos.pop("lost", {})
-        assert not lost or isinstance(self.envs, SubprocessVectorEnv)
+        envs = self.envs
         for i, error in sorted(lost.items()):
-            first, info, episode = self.envs.replace(i, error, int(self._started[i]) + error.resetting)
+            assert isinstance(envs, SubprocessVectorEnv)
+            first, info, episode = envs.replace(i, error, int(self._started[i]) + error.resetting)
             obs[i] = first
             if info:
                 add_mask(infos, info["action_mask"], i, len(self._all))
             self._started[i] = episode + 1
             self.episodes_lost += 1
             notice(
-                f"warning: {error}; its episode is lost and a new one begins (worker {self.envs.replaced} of at most "
-                f"{self.envs.restarts} that are replaced); such a run does not repeat bit for bit"
+                f"warning: {error}; its episode is lost and a new one begins (worker {envs.replaced} of at most "
+                f"{envs.restarts} that are replaced); such a run does not repeat bit for bit"
             )
         return np.array(sorted(lost), np.int64) if lost else _NOBODY
 

@@ -39,9 +39,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             where = "run.lock: " if isinstance(error, ValueError) else ""
             raise ConfigError(f"{path}: cannot be used as a run folder: {where}{reason(error)}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(self._lock):
             holder = os.read(self._lock, 200).decode(errors="replace").strip() or "another process"
             os.close(self._lock)
             raise RunLockedError(f"{path}: in use by {holder}") from None
@@ -125,6 +123,18 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _locked(handle: int) -> bool:
+    """Lock a file; somebody who only looks whether it is locked (``watch``) is waited for."""
+    for wait in (0.02, 0.05, 0.0):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # noqa: PERF203 - tried again
+            time.sleep(wait)
+        else:
+            return True
+    return False
 
 
 def new_run_path(config: ExperimentConfig[Any], root: Path = Path("runs"), *, ending: str = "") -> Path:

@@ -12,10 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_training.config import LoggingConfig
+from rl_training.config import ExperimentConfig
 from rl_training.errors import RLTrainingError, StorageError
 from rl_training.plain_files import make_folder, open_own, reason
 from rl_training.runtime.clock import Clock
@@ -23,6 +24,7 @@ from rl_training.runtime.console import ConsoleLogger, notice
 from rl_training.runtime.curves import read_metrics
 from rl_training.runtime.event_file import write_record
 from rl_training.runtime.folder import RunFolder, write_whole
+from rl_training.runtime.trackers import open_tracker
 
 Row = Mapping[str, float]
 _FAILURES = (OSError, ValueError, RLTrainingError)
@@ -147,8 +149,9 @@ class LogBook:
     """All loggers of a run: one that fails is left out after one warning, and training goes on."""
 
     def __init__(
-        self, folder: RunFolder, options: LoggingConfig, clock: Clock, *, offset: int, console: bool
+        self, folder: RunFolder, config: ExperimentConfig[Any], clock: Clock, *, offset: int, console: bool
     ) -> None:
+        options = config.logging
         try:
             self._jsonl = JsonLinesLogger(folder.metrics, offset)
         except (OSError, ValueError) as error:
@@ -160,6 +163,8 @@ class LogBook:
             self._open(lambda: CsvLogger(folder.table, folder.metrics), "CsvLogger")
         if options.tensorboard:
             self._open(lambda: TensorBoardLogger(folder.tensorboard, clock.steps), "TensorBoardLogger")
+        for name in options.trackers:
+            self._open(partial(open_tracker, name, folder, config), name)
         if console:
             self._open(lambda: ConsoleLogger(clock.total, clock.steps), "ConsoleLogger")
 
@@ -231,5 +236,5 @@ def _reason(error: Exception) -> str:
 
 
 def _close(logger: Logger) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RLTrainingError):
         logger.close()

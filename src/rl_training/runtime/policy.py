@@ -56,6 +56,12 @@ class Policy:
         state = None if carry is None else decision.carry
         return (action[0] if single else action), state
 
+    def scores(self, obs: Any, state: Any = None, episode_start: Any = None, reward: Any = None) -> Any:
+        """Return what ``predict`` finds the best actions by: Q-values or logits; none where actions are numbers."""
+        batch, _ = self.obs.from_user(obs)
+        algorithm: Any = self.algorithm
+        return algorithm.scores(batch, self._carry(state, episode_start, reward, len(batch)))
+
     def _carry(self, state: Any, episode_start: Any, reward: Any, count: int) -> Carry | None:
         """Return the memory to act by, checked."""
         begins = _per_env("episode_start", False if episode_start is None else episode_start, count, "b")

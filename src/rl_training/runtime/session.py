@@ -164,8 +164,8 @@ class Session:
 
     def execute(self) -> TrainResult:
         """Train to the end of the budget, a stop or a fault."""
-        options, clock = self.run.config.logging, self.run.clock
-        self._log = LogBook(self.folder, options, clock, offset=self._offset, console=self._console)
+        config, clock = self.run.config, self.run.clock
+        self._log = LogBook(self.folder, config, clock, offset=self._offset, console=self._console)
         try:
             for callback in self._callbacks:
                 callback.on_start(self)

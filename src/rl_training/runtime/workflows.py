@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ from rl_training.runtime.checkpoint import (
     read_checkpoint,
     read_hint,
 )
-from rl_training.runtime.console import notice
+from rl_training.runtime.console import EpisodeProgress, notice
 from rl_training.runtime.evaluator import Evaluation, evaluate
 from rl_training.runtime.folder import RunFolder, locate, new_run_path
 from rl_training.runtime.policy import Policy, spaces_from_plain
@@ -44,6 +45,7 @@ from rl_training.runtime.session import Session
 from rl_training.runtime.signals import SignalGuard
 from rl_training.runtime.soundness import check_whole, sound
 from rl_training.runtime.streams import Streams
+from rl_training.runtime.trackers import check_trackers
 from rl_training.runtime.trust import check_names
 from rl_training.runtime.video import record
 from rl_training.shell import command
@@ -70,6 +72,7 @@ def start(
     console: bool = True,
 ) -> TrainResult:
     """Train from scratch in a new run folder; without a ``run_dir``, it is the one that ``new_folder`` makes."""
+    check_trackers(config.logging)
     if run_dir is not None and _is_used(path := Path(run_dir)):
         if (path / "run.lock").exists():
             RunFolder(path).close()  # a run that is still going is refused as such
@@ -104,6 +107,7 @@ def resume(
     """
 
     def check(config: ExperimentConfig[Any]) -> None:
+        check_trackers(config.logging)
         check_names(config, trust, env=env is None, network=network is None)
 
     path, is_run = locate(path)
@@ -234,13 +238,28 @@ def evaluate_policy(
     seed: int | None = None,
     env: EnvFactory | None = None,
     trust: bool = False,
+    console: bool = False,
 ) -> Evaluation:
-    """Play evaluation episodes; by default the same ones as at the end of training."""
+    """Play evaluation episodes; by default the same ones as at the end of training.
+
+    With ``console``, a terminal shows how far it is.
+    """
     check_names(config, trust, env=env is None, network=False)
     if episodes < 1:
         raise ConfigError(f"episodes: {episodes}; at least one has to be played")
     options = _evaluation_options(config, seed)
-    return evaluate(policy.algorithm, config.env, policy.actions, options, episodes, env, obs=policy.obs)
+    terminal = console and sys.stderr is not None and sys.stderr.isatty()
+    with EpisodeProgress("evaluation", episodes, console=terminal) as progress:
+        return evaluate(
+            policy.algorithm,
+            config.env,
+            policy.actions,
+            options,
+            episodes,
+            env,
+            obs=policy.obs,
+            tell=progress.tell,
+        )
 
 
 def record_policy(

@@ -17,7 +17,8 @@ class R2D2Config(drqn.DRQNConfig):
     batch_size: Count = 64
     n_step_return: Steps = 5
     target_update_interval: Count = 10_000
-    """Env steps between updates of the target network: the paper's 2,500 updates, one every four steps."""
+    """Env steps between updates of the target network. The default is the paper's 2,500 updates, with one every four
+    steps."""
     dueling: bool = True
     prioritized: bool = True
     alpha: Fraction = 0.9
@@ -26,10 +27,10 @@ class R2D2Config(drqn.DRQNConfig):
     prev_action: bool = True
     prev_reward: bool = True
     sequence_length: drqn.SequenceLength = 120
-    """Steps of a sequence, burn-in included."""
+    """Steps of a sequence, including the burn-in."""
     burn_in: CountOrZero = 40
     sequence_period: Count | None = 40
-    """Steps from one sequence to the next; none: as many as are learned from, which the default never exceeds."""
+    """Steps from the start of one sequence to the start of the next; ``null`` takes as many as are learned from."""
     value_rescaling: bool = True
 
     @property

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from rl_training.models.encoders import Cnn, encoder_of
-from rl_training.models.features import Obs
+from rl_training.models.features import Apart, Obs
 from rl_training.models.mlp import ACTIVATIONS, MLP
 from rl_training.models.recurrent.compiled_lstm import is_compiled, walk
 from rl_training.models.recurrent.packing import Packing
@@ -122,6 +122,31 @@ class RecurrentBody(nn.Module):
         out = (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).view(*obs.shape[:2], -1)
         after = {**state, **dict(zip(("hidden", "cell"), (m.transpose(0, 1) for m in memory), strict=False))}
         return out, after
+
+    def step(self, obs: torch.Tensor | Apart, state: State) -> tuple[torch.Tensor, State]:
+        """Return the features [B, core_size] of one observation each, and the memory that includes them.
+
+        That is what ``features_sequence`` gives for one step, written out in operations that every format of exported
+        networks has.
+        """
+        x = self._with_past(self.encoder(obs), state)
+        hidden, cells = [], []
+        for layer, (of_x, of_h, bias_x, bias_h) in enumerate(self.core.all_weights):
+            before = state["hidden"][:, layer]
+            by_x, by_h = nn.functional.linear(x, of_x, bias_x), nn.functional.linear(before, of_h, bias_h)
+            if isinstance(self.core, nn.LSTM):
+                enter, keep, new, show = (by_x + by_h).chunk(4, 1)
+                cell = keep.sigmoid() * state["cell"][:, layer] + enter.sigmoid() * new.tanh()
+                x = show.sigmoid() * cell.tanh()
+                cells.append(cell)
+            else:
+                (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = by_x.chunk(3, 1), by_h.chunk(3, 1)
+                keep = (keep_x + keep_h).sigmoid()
+                new = (new_x + (reset_x + reset_h).sigmoid() * new_h).tanh()
+                x = (1.0 - keep) * new + keep * before
+            hidden.append(x)
+        after = {**state, "hidden": torch.stack(hidden, 1)}
+        return x, {**after, "cell": torch.stack(cells, 1)} if cells else after
 
     def features_packed(
         self, obs: torch.Tensor, state: State, packing: Packing, past: Mapping[str, torch.Tensor]

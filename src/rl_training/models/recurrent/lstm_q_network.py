@@ -54,6 +54,9 @@ class LSTMQNetwork(RecurrentBody):
         ``between`` are ``actions``, ``rewards`` and ``starts`` as ``features_sequence`` takes them.
         """
         features, after = self.features_sequence(obs, state, **between)
-        q = self.head(features.flatten(0, 1))
-        q = duel(q) if self.dueling else q
-        return q.view(*obs.shape[:2], -1), after
+        return self.q_values(features.flatten(0, 1)).view(*obs.shape[:2], -1), after
+
+    def q_values(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the Q-values [B, A] of what the core gives [B, core_size]."""
+        q: torch.Tensor = self.head(features)
+        return duel(q) if self.dueling else q

@@ -1,0 +1,1 @@
+../src/rl_training/experiment/export/numpy_runner.py

@@ -1,0 +1,1 @@
+"""Looking at runs while they go: a page on this machine (``server.py``), or a terminal (``text.py``)."""
