@@ -464,3 +464,12 @@ def test_wrappers_by_which_evaluation_would_differ_are_refused(name: str, wrappe
         assert len(load_config(name, given).env.wrappers) == 2
     own = "[test_config:NormalizeObservation]"
     assert load_config(name, [f"env.wrappers={own}"]).env.wrappers[0].id == own[1:-1], "one of the user's"
+
+
+@pytest.mark.parametrize("given", [{"network": {"layer_norm": True}}, ["network={layer_norm: true}"]])
+def test_a_mapping_for_a_section_leaves_alone_what_it_does_not_name(given: Any) -> None:
+    """Of three places that say something of a network, the last one says the least."""
+    written = {"algo": "dqn", "env": {"id": "CartPole-v1"}, "total_timesteps": 100_000}
+    before = load_config({**written, "network": {"hidden_sizes": [7, 5], "activation": "tanh"}}, {})
+    network = load_config(before.model_dump(mode="json"), given).network
+    assert (network.hidden_sizes, network.activation, network.layer_norm) == ((7, 5), "tanh", True)

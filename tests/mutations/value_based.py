@@ -101,8 +101,8 @@ VALUE_BASED = [
             "actions are chosen by the lower half of the returns",
         ),
         (
-            "fractions = self._policy.expand(len(obs), -1)",
-            "fractions = self._draw(len(obs), self.config.num_policy_quantiles)",
+            "fractions = self._policy.expand(rows(obs), -1)",
+            "fractions = self._draw(rows(obs), self.config.num_policy_quantiles)",
             "actions are chosen by drawn fractions",
         ),
     ),
@@ -231,8 +231,8 @@ VALUE_BASED = [
             "priorities of short sequences count their padding",
         ),
         (
-            "replaced = (age > burn_in) & ((age - burn_in) % period == 0)",
-            "replaced = age < 0",
+            "        begun = age % period == 0\n        both",
+            "        replaced, begun = age < 0, age % period == 0\n        both",
             "a memory that should restart goes on for ever",
             "test_drqn_restart.py",
         ),
