@@ -184,13 +184,17 @@ def test_mlflow_in_a_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @needs("trackio")
-def test_trackio_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+def test_trackio_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    run = tmp_path / "run"
-    trained(run, "trackio", logging__project="poles")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when it is imported
+    run, project = tmp_path / "run", f"poles-{tmp_path.name}"
+    trained(run, "trackio", logging__project=project)
+    registry.resume(run, overrides=["total_timesteps=320"], console=False)
+    assert capfd.readouterr().out == ""
     name = json.loads((run / trackers.NAMES_FILE).read_text())["trackio"]
     import trackio
 
-    kept = trackio.Api().runs("poles")
-    assert [one.name for one in kept] == [name]
+    (kept,) = trackio.Api().runs(project)
+    assert kept.name == name

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -157,19 +158,23 @@ class TrackioLogger(Tracker):
         import trackio
 
         self.name = name or f"{re.sub(r'[^A-Za-z0-9_-]+', '-', folder.path.name)[:40]}-{secrets.token_hex(4)}"
-        self._run = trackio.init(
-            project=config.logging.project,
-            name=self.name,
-            config=config.model_dump(mode="json"),
-            resume="allow",
-            embed=False,
-        )
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for what commands answer
+            self._run = trackio.init(
+                project=config.logging.project,
+                name=self.name,
+                config=config.model_dump(mode="json"),
+                resume="allow",
+                embed=False,
+            )
 
     def _write(self, step: int, row: dict[str, float]) -> None:
         self._run.log(row, step=step)
 
     def _close(self) -> None:
-        self._run.finish()
+        import trackio
+
+        with contextlib.redirect_stdout(sys.stderr):
+            trackio.finish()  # of the run itself, it would be finished again when Python ends
 
 
 TRACKERS: dict[str, Callable[[RunFolder, ExperimentConfig[Any], str | None], Tracker]] = {

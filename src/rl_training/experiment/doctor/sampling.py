@@ -118,7 +118,12 @@ def _take(envs: VectorEnv, seconds: float, steps: int) -> Sample:
         obs_spec,
         actions_spec,
         envs.single_observation_space,
-        *(np.array(rows[name]) for name in rows),
+        obs=np.array(rows["obs"]),
+        next_obs=np.array(rows["next"]),
+        action=np.array(rows["action"]),
+        reward=np.array(rows["reward"]),
+        terminated=np.array(rows["dead"]),
+        truncated=np.array(rows["cut"]),
         seconds=took,
         limit=None,
         limit_terminates=None,
@@ -171,6 +176,7 @@ def _at_the_limit(envs: SyncVectorEnv, action: Array) -> tuple[int | None, bool 
     if not isinstance(env, gym.wrappers.TimeLimit) or not isinstance(limit, int):
         return None, None
     envs.reset()
-    env._elapsed_steps = limit - 1
+    cutting: Any = env
+    cutting._elapsed_steps = limit - 1
     _, _, dead, cut, _ = envs.step(np.asarray([action]))
     return limit, None if not (dead[0] or cut[0]) else bool(dead[0] and not cut[0])
