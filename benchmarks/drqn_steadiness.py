@@ -13,8 +13,10 @@ episodes without the limit of 500 steps, and from these and from the replay come
   sequences from the replay, for the oldest and for the newest tenth; the same from an empty memory;
 - core: effective rank of the core's features (exponential of the entropy of their singular values), and the shares
   of dead units of the encoder and of saturated ones of the core;
-- ends: the mean Q-value of the actions taken 5 and 20 steps before an episode of the replay or a fresh one fell
-  (true: at most 4.9 and 18.2, if the fall cannot be averted), and the same for replay episodes as they are learned.
+- behind: the mean value of observations of the replay that follow a whole sequence, by that sequence's memory (returns
+  end with it) and by the memory of the sequence that begins at or before them (the value that is learned).
+
+Values are those of the target network, or of the online one where actions are chosen; rescaled ones are scaled back.
 
 Run: python benchmarks/drqn_steadiness.py RUN [--episodes N] [--last K] [--json FILE]
      python benchmarks/drqn_steadiness.py --train drqn/cartpole_no_velocity --seed N RUN [key=value ...]
@@ -26,6 +28,7 @@ import argparse
 import json
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rl_training.algorithms.drqn import DRQN
+from rl_training.algorithms.drqn import DRQN, unscale
 from rl_training.data import RecurrentReplayBuffer
 from rl_training.data.transitions import carry_on
 from rl_training.experiment.configs import load_config
@@ -76,6 +79,7 @@ def play(learner: DRQN, env_id: str, kwargs: dict[str, Any], count: int, window:
         else:
             first = max(0, t + 1 - window)
             q = from_window(learner, np.stack(seen), rows["action"], rows["reward"], first)
+        q = in_rewards(learner, torch.from_numpy(q)).numpy()
         action = q.argmax(1)
         obs, reward = obs.copy(), going.astype(np.float32)
         length += going
@@ -97,6 +101,11 @@ def play(learner: DRQN, env_id: str, kwargs: dict[str, Any], count: int, window:
     arrays = {name: np.stack(values) for name, values in rows.items() if values}
     memory = {name: array for name, array in arrays.items() if name in ("hidden", "cell")}
     return Played(np.stack(seen), arrays["action"], arrays["reward"], arrays["q"], memory, length, left)
+
+
+def in_rewards(learner: DRQN, q: torch.Tensor) -> torch.Tensor:
+    """Return Q-values in the scale of the rewards."""
+    return unscale(q) if learner.config.value_rescaling else q
 
 
 def from_window(learner: DRQN, obs: Array, action: list[Array], reward: list[Array], first: int) -> Array:
@@ -178,18 +187,28 @@ def of_replay(learner: DRQN, buffer: RecurrentReplayBuffer, draw: np.random.Gene
     begins = np.flatnonzero(state["first"][order])
     episodes = np.split(order, begins[begins > 0])
     tenth = max(len(episodes) // 10, 1)
-    ends = [slot for slots in episodes for slot in slots[-1:]]
     report = {"sequences": float(len(order)), "episodes": float(len(episodes))}
-    for label, some in (("old", episodes[:tenth]), ("new", episodes[-tenth:])):
-        picked = [some[i] for i in draw.permutation(len(some))[:12]]
-        gaps = np.concatenate([gaps_of(learner, buffer, slots) for slots in picked])
-        for i, name in enumerate(("stale first", "stale last", "empty last")):
-            report[f"{name} {label}"] = float(gaps[:, i].mean())
-    newest = ends[-tenth:]
-    report["steps an episode, new"] = float(
-        sum(len(s) for s in episodes[-tenth:]) * buffer.period / len(newest)
-    )
-    return report
+    recent = episodes[-tenth:]
+    report["steps an episode, new"] = float(sum(map(len, recent)) * buffer.period / len(recent))
+    if "hidden" in learner.config.stored_memory():
+        for label, some in (("old", episodes[:tenth]), ("new", recent)):
+            picked = [some[i] for i in draw.permutation(len(some))[:12]]
+            gaps = np.concatenate([gaps_of(learner, buffer, slots) for slots in picked])
+            for i, name in enumerate(("stale first", "stale last", "empty last")):
+                report[f"{name} {label}"] = float(gaps[:, i].mean())
+    whole = state["steps"] == buffer.length
+    pairs = np.array([p for slots in episodes for p in pairwise(slots) if whole[p[0]]])
+    return {**report, **behind(learner, buffer, pairs[draw.permutation(len(pairs))[:2_000]])}
+
+
+def behind(learner: DRQN, buffer: RecurrentReplayBuffer, pairs: Array) -> dict[str, float]:
+    """Return what the observations behind whole sequences are worth, by these and by the following ones."""
+    ends, following = (buffer.gather(slots) for slots in pairs.T)
+    with torch.no_grad():
+        by_end = in_rewards(learner, learner.unroll(learner.target, ends)[-1]).amax(1)
+        at = buffer.length - buffer.period
+        learned = in_rewards(learner, learner.unroll(learner.target, following)[at]).amax(1)
+    return {"behind, by this": float(by_end.mean()), "behind, by the next": float(learned.mean())}
 
 
 def gaps_of(learner: DRQN, buffer: RecurrentReplayBuffer, slots: Array) -> Array:
@@ -208,6 +227,7 @@ def gaps_of(learner: DRQN, buffer: RecurrentReplayBuffer, slots: Array) -> Array
             q, memory = learner.online.q_values_sequence(batch.obs[:made], memory, **past)
             stored, _ = learner.online.q_values_sequence(batch.obs[:made], batch.state, **past)
             blank, _ = learner.online.q_values_sequence(batch.obs[:made], empty, **past)
+        q, stored, blank = (in_rewards(learner, values) for values in (q, stored, blank))
         rows.append([float((a - q).abs()[t].mean()) for a, t in ((stored, 0), (stored, -1), (blank, -1))])
     return np.array(rows)
 

@@ -68,12 +68,20 @@ def test_every_step_is_learned_by_the_memory_that_it_was_acted_by(
     with torch.no_grad():
         q = learner.unroll(learner.online, batch).numpy()
     learned = learned_steps(batch, burn_in).numpy()
-    compared = set()
+    compared, whole = set(), 0
     for b, slot in enumerate(slots):
         for t in np.flatnonzero(learned[:, b]):
             where = int(buffer._env[slot]), int(buffer._start[slot] + t)
             np.testing.assert_allclose(q[t, b], seen[where], rtol=0, atol=1e-5)
             compared.add(where)
+        # What follows a whole chunk is acted on by the memory of the next one; returns end with its value.
+        if (
+            batch.mask[:, b].all()
+            and (behind := (int(buffer._env[slot]), int(buffer._start[slot]) + len(q) - 1)) in seen
+        ):
+            np.testing.assert_allclose(q[-1, b], seen[behind], rtol=0, atol=1e-5)
+            whole += 1
+    assert whole > 5
     assert compared == seen.keys(), "every step should be learned"
 
 
@@ -123,4 +131,10 @@ def test_a_burn_in_that_no_memory_could_follow_is_refused(burn_in: int, length: 
     with pytest.raises(
         ConfigError, match=r"algo_kwargs.restart_memory: needs a burn-in from 1 to the \d steps"
     ):
+        load_config("drqn/tmaze", {f"algo_kwargs.{name}": value for name, value in settings.items()})
+
+
+def test_overlapping_sequences_are_refused() -> None:
+    settings = {"burn_in": 2, "sequence_length": 9, "sequence_period": 4, "restart_memory": True}
+    with pytest.raises(ConfigError, match=r"algo_kwargs.sequence_period: .*null or 7 .*, not 4"):
         load_config("drqn/tmaze", {f"algo_kwargs.{name}": value for name, value in settings.items()})

@@ -184,24 +184,42 @@ class DRQN(ValueLearner[DRQNConfig, SequenceBatch]):
     def unroll(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
         """Return the Q-values [T + 1, B, A] of all observations, from the stored memory on.
 
-        Behind the burn-in the memory is taken as given, except in chunks that need none: no gradient flows back. With
-        ``restart_memory`` it is no guess, either: it was empty where the chunk begins, and it grows as in acting.
+        Behind the burn-in the memory is taken as given, except in chunks that need none: no gradient flows back.
         """
-        cut, restart = min(self.config.burn_in, len(batch.action)), self.config.restart_memory
-        before = {**network.initial_state(batch.mask.shape[1]), **batch.state} if restart else batch.state
+        if self.config.restart_memory:
+            return self._unroll_restarting(network, batch)
+        cut = min(self.config.burn_in, len(batch.action))
         if cut == 0:
-            return self._piece(network, batch, slice(None), before)[0]
-        first, state = self._piece(network, batch, slice(cut), before)
-        if not restart:
-            kept = batch.starts[0].reshape(-1, *(1,) * (before["hidden"].ndim - 1))
-            for name in self._core:
-                state[name] = torch.where(kept, state[name], state[name].detach())
-        if "action" in state:
-            state["action"] = batch.action[cut - 1] + 1
-        if "reward" in state:
-            state["reward"] = batch.reward[cut - 1]
-        rest, _ = self._piece(network, batch, slice(cut, None), state)
+            return self._piece(network, batch, slice(None), batch.state)[0]
+        first, state = self._piece(network, batch, slice(cut), batch.state)
+        kept = batch.starts[0].reshape(-1, *(1,) * (state["hidden"].ndim - 1))
+        for name in self._core:
+            state[name] = torch.where(kept, state[name], state[name].detach())
+        rest, _ = self._piece(network, batch, slice(cut, None), self._before(batch, cut, state))
         return torch.cat([first, rest])
+
+    def _unroll_restarting(self, network: LSTMQNetwork, batch: SequenceBatch) -> torch.Tensor:
+        """Do the same by the memories that these observations are acted by: empty where the chunk begins.
+
+        The observation behind the last step of a whole chunk is acted on by the next chunk's memory. Only of that
+        the value is ever learned, so only that can tell what the rest of a return is worth.
+        """
+        empty = network.initial_state(batch.mask.shape[1])
+        q, _ = self._piece(network, batch, slice(None), {**empty, **batch.state})
+        if len(batch.action) < self.config.sequence_length:
+            return q
+        period = self.config.period
+        with torch.no_grad():
+            following, _ = self._piece(
+                network, batch, slice(period, None), self._before(batch, period, empty)
+            )
+        return torch.cat([q[:-1], following[-1:]])
+
+    @staticmethod
+    def _before(batch: SequenceBatch, step: int, state: State) -> State:
+        """Return a memory with what was done before a step of the chunks and what it brought."""
+        past = {"action": batch.action[step - 1] + 1, "reward": batch.reward[step - 1]}
+        return {name: past.get(name, tensor) for name, tensor in state.items()}
 
     @staticmethod
     def _piece(

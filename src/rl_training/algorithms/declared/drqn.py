@@ -92,6 +92,11 @@ class DRQNConfig(MemoryOptions, QLearningConfig):
                 f"algo_kwargs.restart_memory: needs a burn-in from 1 to the {self.period} steps between sequences "
                 f"(algo_kwargs.sequence_period), got algo_kwargs.burn_in={self.burn_in}"
             )
+        if self.restart_memory and self.period != learned:
+            raise ValueError(
+                f"algo_kwargs.sequence_period: with algo_kwargs.restart_memory, each step is learned from once, so "
+                f"null or {learned} (sequence_length - burn_in), not {self.period}"
+            )
         if self.n_step_return > length:
             raise ValueError(
                 f"algo_kwargs.n_step_return: {self.n_step_return} is more than the {length} steps of a sequence "
