@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -166,7 +167,7 @@ def test_out_of_time_is_no_failure() -> None:
     ],
 )
 def test_values_of_every_family_can_be_read(name: str) -> None:
-    config: ExperimentConfig = probe_config(load_config(name), 8)
+    config: ExperimentConfig[Any] = probe_config(load_config(name), 8)
     plan = plan_of(name)
     run = Run(config, env=lambda **_: plan.make("value"))
     obs = plan.make("value").first()

@@ -362,6 +362,7 @@ UNSET = {
     *("use_sde", "sde_sample_freq", "sde_log_std_init", "ent_coef_init", "encoder_dim", "priority_eps"),
     *("clip_range_final", "target_kl_final", "clip_range_vf", "value_clipping", "recompute_advantages"),
     *("action_distribution", "log_std_init", "orthogonal_init", "normalize_reward", "head_sizes"),
+    "restart_memory",
     # Details of implementations.
     *("adam_betas", "adam_eps", "max_grad_norm", "vf_coef", "normalize_advantage"),
 }

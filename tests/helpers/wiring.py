@@ -46,6 +46,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("line_search_shrinking", "line_search_steps"), {"cg_damping": 0.0, "target_kl": 0.5}),  # noqa: RUF024
     "target_critics": {"n_critics": 3},
     "sequence_period": {"burn_in": 0},
+    "restart_memory": {"burn_in": 2},
     "encoder_dim": {"network.factory": "helpers.wiring:Encoder"},
     "std_clip": {"std_final": 1.0},
 }
@@ -368,6 +369,7 @@ READERS: dict[str, Reader] = {
     "beta": lambda run: beta(run, 0),
     "beta_final": lambda run: beta(run, FAR),
     "sequence_period": held("buffer.period"),
+    "restart_memory": lambda run: "age" in (run.algorithm.initial_carry(1) or {}),
     # Exploration
     "exploration_initial_eps": lambda run: after(run, 0).epsilon,
     "exploration_final_eps": lambda run: after(run, FAR).epsilon,

@@ -66,9 +66,8 @@ def _discount(options: Any, section: Section, episode: float | None) -> None:
     horizon = math.inf if gamma >= 1.0 else 1.0 / (1.0 - gamma)
     if horizon < 5.0 and (episode is None or episode > 3.0 * horizon):
         of = "" if episode is None else f" of the {episode:.0f} of an episode"
-        level = "problem" if horizon < 2.5 else "warning"
         section.add(
-            level,
+            "problem" if horizon < 2.5 else "warning",
             "discount",
             f"gamma {gamma:g} looks about {horizon:.1f} steps ahead{of}; what comes later counts for nothing",
             "algo_kwargs.gamma=0.99 is a beginning",
