@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rl_training.algorithms.options import MemoryOptions
@@ -19,7 +21,7 @@ _UNPREDICTED, _PREDICTED, _FEWER = 0.8, 0.9, 10.0
 has to be left unexplained."""
 
 
-def check_memory(config: ExperimentConfig[object], sample: Sample | None, section: Section) -> None:
+def check_memory(config: ExperimentConfig[Any], sample: Sample | None, section: Section) -> None:
     """Name an agent without a memory on a task that needs one."""
     reason = known_partial(config.env) or (None if sample is None else hidden(sample))
     remembers = isinstance(config.algo_kwargs, MemoryOptions)

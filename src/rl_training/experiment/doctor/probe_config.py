@@ -101,7 +101,7 @@ def probe_config(config: ExperimentConfig[Any], updates: int) -> ExperimentConfi
 def _shrink_replay(
     config: ExperimentConfig[Any], options: ReplayOptions, updates: int, envs: int, changed: dict[str, Any]
 ) -> int:
-    heavy = isinstance(options, MemoryOptions) or _images_only(config)
+    heavy = isinstance(config.algo_kwargs, MemoryOptions) or _images_only(config)
     batch = min(options.batch_size, _MAX_SEQUENCES if heavy else _MAX_BATCH)
     per_step = max(options.gradient_steps / options.train_freq, 0.25)
     every = max(1, min(options.train_freq, round(16 / per_step), 16))
