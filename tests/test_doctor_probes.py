@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_training.config import ExperimentConfig
 from rl_training.experiment.configs import load_config
 from rl_training.experiment.doctor.blame import blame
 from rl_training.experiment.doctor.probe_config import (
@@ -167,7 +165,7 @@ def test_out_of_time_is_no_failure() -> None:
     ],
 )
 def test_values_of_every_family_can_be_read(name: str) -> None:
-    config: ExperimentConfig[Any] = probe_config(load_config(name), 8)
+    config = probe_config(load_config(name), 8)
     plan = plan_of(name)
     run = Run(config, env=lambda **_: plan.make("value"))
     obs = plan.make("value").first()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rl_training.algorithms.catalogue import experiment
+from rl_training.algorithms.catalogue import experiment, find
 from rl_training.algorithms.declared.c51 import C51Config
 from rl_training.algorithms.declared.ppo import ClippedConfig
 from rl_training.algorithms.declared.sac import TemperatureOptions
@@ -18,6 +18,8 @@ UPDATES = 600
 _MAX_UNITS = 256
 _MAX_BATCH = 64
 _MAX_SEQUENCES = 16
+"""Also of images, for algorithms that take nothing else."""
+_MAX_UNITS_OF_IMAGES = 64
 _MAX_ROLLOUT = 256
 _MAX_ENVS = 8
 _SYNCS = 30
@@ -92,15 +94,15 @@ def probe_config(config: ExperimentConfig[Any], updates: int) -> ExperimentConfi
         checkpoint={},
         logging={},
     )
-    _shrink_network(data["network"])
+    _shrink_network(data["network"], _MAX_UNITS_OF_IMAGES if _images_only(config) else _MAX_UNITS)
     return experiment(data)
 
 
 def _shrink_replay(
     config: ExperimentConfig[Any], options: ReplayOptions, updates: int, envs: int, changed: dict[str, Any]
 ) -> int:
-    recurrent = isinstance(options, MemoryOptions)
-    batch = min(options.batch_size, _MAX_SEQUENCES if recurrent else _MAX_BATCH)
+    heavy = isinstance(config.algo_kwargs, MemoryOptions) or _images_only(config)
+    batch = min(options.batch_size, _MAX_SEQUENCES if heavy else _MAX_BATCH)
     per_step = max(options.gradient_steps / options.train_freq, 0.25)
     every = max(1, min(options.train_freq, round(16 / per_step), 16))
     gradient_steps = max(1, round(every * per_step))
@@ -140,10 +142,15 @@ def _shrink_rollouts(options: RolloutOptions, updates: int, envs: int, changed: 
     return max(rollout * math.ceil(updates / each), 4 * rollout)
 
 
-def _shrink_network(network: dict[str, Any]) -> None:
+def _images_only(config: ExperimentConfig[Any]) -> bool:
+    """Say whether an algorithm takes nothing but images, whose convolutions take most of the time."""
+    return find(config.algo).obs_kinds == {"image"}
+
+
+def _shrink_network(network: dict[str, Any], most: int) -> None:
     for name in ("hidden_sizes", "critic_hidden_sizes"):
         if network[name] is not None:
-            network[name] = [min(units, _MAX_UNITS) for units in network[name]]
+            network[name] = [min(units, most) for units in network[name]]
 
 
 def scaled(config: ExperimentConfig[Any], small: ExperimentConfig[Any]) -> list[str]:

@@ -9,7 +9,7 @@ from rl_training.algorithms.declared.actor_critic import ActionNoiseOptions
 from rl_training.algorithms.declared.on_policy import OnPolicyConfig
 from rl_training.algorithms.options import EpsilonOptions, OptimizerOptions, ReplayOptions
 from rl_training.config import ExperimentConfig
-from rl_training.experiment.doctor.findings import Section
+from rl_training.experiment.doctor.findings import Level, Section
 from rl_training.experiment.doctor.probe_config import updates_of_run
 
 _LARGE_RATE, _SMALL_RATE = 0.02, 1e-6
@@ -66,8 +66,9 @@ def _discount(options: Any, section: Section, episode: float | None) -> None:
     horizon = math.inf if gamma >= 1.0 else 1.0 / (1.0 - gamma)
     if horizon < 5.0 and (episode is None or episode > 3.0 * horizon):
         of = "" if episode is None else f" of the {episode:.0f} of an episode"
+        level: Level = "problem" if horizon < 2.5 else "warning"
         section.add(
-            "problem" if horizon < 2.5 else "warning",
+            level,
             "discount",
             f"gamma {gamma:g} looks about {horizon:.1f} steps ahead{of}; what comes later counts for nothing",
             "algo_kwargs.gamma=0.99 is a beginning",
