@@ -107,7 +107,11 @@ def look(pid: int, run: Path, since: float) -> Sample:
 
 
 def judge(samples: list[Sample]) -> dict[str, tuple[float, float, bool]]:
-    """Return for each quantity the least of the first and of the last fifth, and whether it is flat."""
+    """Return for each quantity the least of the first and of the last fifth, and whether it is flat.
+
+    The first tenth is left out: until the best checkpoint is older than those that are kept, there is one less.
+    """
+    samples = samples[len(samples) // 10 :]
     fifth = max(1, len(samples) // 5)
     verdict = {}
     for name, growth in GROWTH.items():
