@@ -517,7 +517,7 @@ def test_the_pure_loss_is_what_a_loop_over_the_samples_gives(loss_name, double, 
             - float(batch.reward[i])
             - float(batch.discount[i]) * following
         )
-        weight = float(batch.weight[i]) if weighted else 1.0
+        weight = 1.0 if batch.weight is None else float(batch.weight[i])
         squared = loss_name == "mse" or abs(error) <= 1.0
         each = error**2 * (1.0 if loss_name == "mse" else 0.5) if squared else abs(error) - 0.5
         slope = (2.0 * error if loss_name == "mse" else error) if squared else math.copysign(1.0, error)
