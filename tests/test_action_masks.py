@@ -512,7 +512,7 @@ def test_what_is_forbidden_is_worse_than_the_worst_that_is_allowed() -> None:
 
 @pytest.mark.parametrize("algo", ["qr_dqn", "c51"])
 def test_targets_of_other_heads_are_made_of_allowed_actions(algo: str) -> None:
-    """The best action is forbidden in every row; of DQN itself, compiled updates are compared with autograd elsewhere."""
+    """The best action is forbidden in every row. Compiled updates of DQN have tests of their own."""
     support = {"v_min": -50.0, "v_max": 50.0} if algo == "c51" else {}
     learner = make_learner(algo=algo, num_actions=4, **support)
     batch = random_batch(size=16, num_actions=4)
