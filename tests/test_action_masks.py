@@ -16,6 +16,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
+from helpers.q_learning import make_learner, random_batch
 from rl_training import DQN
 from rl_training.algorithms import Decision
 from rl_training.algorithms.value_learner import greedy, greedy_actions
@@ -507,3 +508,17 @@ def test_what_is_forbidden_is_worse_than_the_worst_that_is_allowed() -> None:
     assert greedy_actions(q, mask).tolist() == [1, 1, 0]
     assert greedy(torch.from_numpy(q), torch.from_numpy(mask)).tolist() == [1, 1, 0]
     assert greedy(torch.from_numpy(q)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("algo", ["qr_dqn", "c51"])
+def test_targets_of_other_heads_are_made_of_allowed_actions(algo: str) -> None:
+    """The best action is forbidden in every row. Compiled updates of DQN have tests of their own."""
+    support = {"v_min": -50.0, "v_max": 50.0} if algo == "c51" else {}
+    learner = make_learner(algo=algo, num_actions=4, **support)
+    batch = random_batch(size=16, num_actions=4)
+    with torch.no_grad():
+        values = learner.expected(learner.target(batch.next_obs))
+    batch.next_mask = torch.ones(16, 4, dtype=torch.bool).scatter_(1, values.argmax(1, keepdim=True), False)
+    best = values.masked_fill(~batch.next_mask, -torch.inf).amax(1)
+    _, head = learner._loss(batch)
+    torch.testing.assert_close(head.target, batch.reward + batch.discount * best, rtol=1e-3, atol=1e-3)
