@@ -14,6 +14,19 @@ SOURCE = ROOT / "src" / "rl_training"
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding an algorithm")[2]
 OF_EACH = re.findall(r"`([^`]*<name>[^`]*)`", SECTION)
 SHARED = {"src/rl_training/algorithms/catalogue.py", "src/rl_training/api/algorithms.pyi"}
+DOCTOR = {
+    f"src/rl_training/experiment/doctor/{name}.py"
+    for name in (
+        "network",
+        "observability",
+        "policy_rules",
+        "probe_config",
+        "rewards",
+        "value_rules",
+        "values",
+    )
+}
+"""Rules about what one family logs, and advice to take another algorithm. One that they do not know gets the others."""
 FAMILIES = (
     {"c51", "rainbow"},
     {"qr_dqn", "iqn", "tqc"},
@@ -76,5 +89,5 @@ def test_nothing_else_in_the_source_names_it(algo: str) -> None:
     for path in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.pyi")]:
         place = str(path.relative_to(ROOT))
         trainer = place.endswith(tuple(f"/{name}_trainer.py" for name in family))
-        known = place in expected | SHARED or "/models/" in place or trainer
+        known = place in expected | SHARED | DOCTOR or "/models/" in place or trainer
         assert known or not names.search(path.read_text()), f"{place} names {algo}"

@@ -34,6 +34,7 @@ WRONG_FLAGS = ["banana", 3, NAN, [1], {"a": 1}]
 WRONG_TEXTS = [3, True, NAN, [1], {"a": 1}]
 WRONG_SECTIONS = ["banana", 3, True, NAN, [1]]
 WRONG_LISTS = {
+    "logging.trackers": ["banana", 3, {"a": 1}, ["tensorboard"], [3], ["wandb", "wandb"]],
     "network.hidden_sizes": ["banana", 3, {"a": 1}, [[]], ["x"], [-1], [0], [NAN], [True], [8] * 33],
     "algo_kwargs.adam_betas": [
         "banana",

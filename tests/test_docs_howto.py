@@ -101,6 +101,12 @@ def deploying(page: Path, folder: Path) -> None:
     assert "Linear" in bare
 
 
+def exporting(page: Path, folder: Path) -> None:
+    _, used = run_page(folder, page)
+    assert (folder / "policy.onnx.json").is_file()
+    assert re.search(r"^\[[01]\] \[\[", used, re.MULTILINE)
+
+
 def coming(page: Path, folder: Path) -> None:
     run_page(folder, page)
 
@@ -118,6 +124,7 @@ CHECKS: dict[Path, Callable[[Path, Path], None]] = {
     HOWTO / "seeds.md": seeds,
     HOWTO / "comparing.md": comparing,
     HOWTO / "benchmarking.md": benchmarking,
+    HOWTO / "exporting.md": exporting,
     HOWTO / "deploying.md": deploying,
 }
 

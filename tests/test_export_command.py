@@ -114,7 +114,7 @@ def test_a_missing_extra_is_named(
     monkeypatch.setattr(onnx_file, "_NEEDED", ("onnx", "no_such_package"))
     refused = cli("export", run, "--to", tmp_path / "policy.onnx")
     assert refused.code == 2
-    assert refused.err == "error: --to: 'policy.onnx' needs ONNX: pip install \".[onnx]\"\n"
+    assert refused.err == "error: --to: 'policy.onnx' needs ONNX: pip install \"rl_training[onnx]\"\n"
 
 
 def test_what_differs_from_predict_is_not_written(

@@ -203,7 +203,9 @@ OFF = {"double": False, "dueling": False, "noisy": False, "n_step_return": 1}
 def test_every_head_trains_with_every_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algo: str, option: str
 ) -> None:
-    monkeypatch.setattr("rl_training.runtime.report.plot_run", lambda *_: None)  # takes longer than the rest
+    monkeypatch.setattr(
+        "rl_training.runtime.report.plot_run", lambda *_, **__: None
+    )  # takes longer than the rest
     options = {**OFF, **SIZES.get(algo, {}), **OPTIONS.get(option, EVERYTHING)}
     settings = {"learning_starts": 40, "batch_size": 16, "buffer_size": 150, "target_update_interval": 20}
     settings["train_freq"] = 4

@@ -368,6 +368,9 @@ class ManagedAlgorithm:
         """Write this agent to a file that runs without this package: .onnx, or .safetensors for NumPy alone.
 
         It is compared with ``predict`` on 1,000 observations of its environment, and not written if they differ.
+
+        :param path: ``policy.onnx`` or ``policy.safetensors``; a card, ``policy.onnx.json``, is written beside it.
+        :param overwrite: Replace a file that is there already.
         """
         policy, (config, factory, trust) = self.policy, self._played(None)
         return export_policy(
