@@ -158,7 +158,7 @@ def ascii_only() -> None:
     [
         (
             lambda: full(1),
-            "warning: standard output: No space left on device; the results are in the folder all the same\n",
+            "warning: standard output: No space left on device; the results are in the folder anyway\n",
         ),
         (lambda: full(1, 2), ""),
         (lambda: closed(1), ""),
