@@ -131,7 +131,10 @@ def test_a_missing_package_is_one_line_before_anything_begins(
     monkeypatch.setitem(trackers._MODULES, name, "no_such_package_here")
     done = cli("train", "-c", "dqn/cartpole", f"logging.trackers=[{name}]", "--run-dir", tmp_path / "run")
     assert done.code == 2
-    assert done.err == f"error: logging.trackers: '{name}' is not installed: pip install \"rl_training[{name}]\"\n"
+    assert (
+        done.err
+        == f"error: logging.trackers: '{name}' is not installed: pip install \"rl_training[{name}]\"\n"
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -39,7 +39,9 @@ def check_trackers(options: LoggingConfig) -> None:
     """Refuse trackers whose package is not installed, before a run begins."""
     for name in options.trackers:
         if importlib.util.find_spec(_MODULES[name]) is None:
-            raise ConfigError(f"logging.trackers: '{name}' is not installed: pip install \"rl_training[{name}]\"")
+            raise ConfigError(
+                f"logging.trackers: '{name}' is not installed: pip install \"rl_training[{name}]\""
+            )
 
 
 def open_tracker(name: str, folder: RunFolder, config: ExperimentConfig[Any]) -> Tracker:
