@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rl_training import load_config
-from rl_training.errors import CheckpointError, EnvError
+from rl_training.errors import CheckpointError, ConfigError, EnvError
 from rl_training.experiment import registry
 from rl_training.runtime.checkpoint import read_checkpoint, read_hint
 from rl_training.runtime.loop import train
@@ -52,6 +52,8 @@ def test_best_is_the_best_evaluation(result: TrainResult) -> None:
     rows = [json.loads(line) for line in (result.run_dir / "metrics.jsonl").read_text().splitlines()]
     evaluations = [(row["eval/mean_reward"], -row["step"]) for row in rows if "eval/mean_reward" in row][1:]
     assert load_checkpoint(result.run_dir, best=True).step == -max(evaluations)[1]
+    with pytest.raises(ConfigError, match=r"^--best: goes with a run folder; .* is one checkpoint$"):
+        load_checkpoint(result.checkpoint, best=True)
 
 
 def test_an_agent_is_loaded_without_its_environment(

@@ -136,3 +136,14 @@ def test_all_twelve_broken_setups_and_all_packaged_configs(monkeypatch: pytest.M
 
     assert doctor.main("broken")
     assert doctor.main("packaged")
+
+
+def test_a_folder_of_seeds_is_told_which_run_to_take(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "config.yaml").write_text("algo: dqn\n")
+    done = cli("doctor", tmp_path)
+    assert done.code == 2
+    assert (
+        done.err
+        == f"error: {tmp_path}: holds one run per seed; give one of them, such as {tmp_path}/seed-0\n"
+    )

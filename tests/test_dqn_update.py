@@ -486,6 +486,7 @@ def test_one_environment_explores_as_often_as_many_do():
 
 def test_a_target_interval_of_ones_own_means_copies_unless_tau_is_given():
     assert (DQNConfig().target_update_interval, DQNConfig().tau) == (1, 0.01)
+    assert DQNConfig(target_update_interval=1).tau == 0.01
     assert DQNConfig(target_update_interval=500).tau == 1.0
     assert DQNConfig(target_update_interval=500, tau=0.3).tau == 0.3
     saved = DQNConfig(target_update_interval=500).model_dump()

@@ -21,6 +21,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.report import page
 from rl_training.experiment.report.page import add_report, make_report
+from rl_training.experiment.report.runs import newest_video
 from rl_training.statistics import bootstrap_interval, iqm
 
 Cli = Callable[..., Any]
@@ -418,3 +419,15 @@ def test_what_a_config_names_is_not_imported(
     assert "evil:make" in (run / "report.html").read_text()
     assert not (tmp_path / "marker").exists()
     assert "evil" not in sys.modules
+
+
+def test_a_linked_folder_of_videos_is_none_of_the_run_s(tmp_path: Path) -> None:
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    elsewhere.mkdir()
+    run.mkdir()
+    (elsewhere / "private.mp4").write_bytes(b"\0\0\0\x18ftypisom" + bytes(64))
+    (run / "videos").symlink_to(elsewhere)
+    assert newest_video(run, 10_000) is None
+    (run / "videos").unlink()
+    elsewhere.rename(run / "videos")
+    assert newest_video(run, 10_000) == run / "videos" / "private.mp4"

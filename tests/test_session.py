@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 
 from helpers.runs import outcome, rows
 from rl_training.envs import make_vector_env
-from rl_training.errors import ConfigError, StorageError
+from rl_training.errors import ConfigError, EnvError, StorageError
 from rl_training.experiment.configs import load_config
 from rl_training.runtime import console, evaluator, report, resuming, saving, session, workflows
 from rl_training.runtime.callbacks import Callback
@@ -425,3 +426,32 @@ def test_a_wider_table_is_made_from_the_log(tmp_path: Path) -> None:
     text = (tmp_path / "metrics.csv").read_text()
     assert text.split() == ["step,a,b", "0,1.0,", "1,,", "2,2.0,3.0", "3,,4.0"]
     assert not any(isinstance(value, list) and len(value) > 3 for value in vars(table).values())
+
+
+def test_the_first_point_is_logged_once_though_the_first_step_failed(tmp_path: Path) -> None:
+    stepped: list[gym.Env[Any, Any]] = []
+    broken = [True]
+
+    def make() -> gym.Env[Any, Any]:
+        env = gym.make("CartPole-v1")
+        step = env.unwrapped.step
+
+        def fail_once(action: Any) -> Any:
+            if env not in stepped:
+                stepped.append(env)
+                if broken[0] and len(stepped) == 2:  # the first one is that of the evaluation
+                    raise RuntimeError("not yet")
+            return step(action)
+
+        env.unwrapped.step = fail_once  # type: ignore[method-assign]
+        return env
+
+    evaluation = {"frequency": 100, "episodes": 1, "final_episodes": 0, "num_envs": 1}
+    config = load_config({**SMALL, "env": {"id": "CartPole-v1"}, "evaluation": evaluation})
+    with pytest.raises(EnvError, match="not yet"):
+        workflows.start(config, run_dir=tmp_path / "run", env=make, console=False)
+    assert [row["step"] for row in rows(tmp_path / "run")] == [0]
+    broken[0] = False
+    workflows.resume(tmp_path / "run", env=make, console=False)
+    evaluated = [row["step"] for row in rows(tmp_path / "run") if "eval/mean_reward" in row]
+    assert evaluated == [0, 100, 200, 300, 400]

@@ -123,8 +123,8 @@ class EnvConfig(Model):
     reset_timeout: PositiveFloat = 300.0
     """The same for a reset."""
     worker_restarts: CountOrZero = 10
-    """How many subprocess environments that crashed or hung are replaced in a run, which costs the episode that was
-    lost; the next one ends the run, as any does with 0."""
+    """How many subprocess environments that crashed or hung are replaced in one session of a run, from its start or
+    resume on. Each costs the episode that was lost; the next one ends the run, as any does with 0."""
 
 
 class NetworkConfig(Model):

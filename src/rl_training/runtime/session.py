@@ -222,7 +222,11 @@ class Session:
         self._evaluation_due = False
         if self._stopped():
             return
-        if not clock.steps and 0 < config.evaluation.frequency <= config.total_timesteps:
+        if (
+            not clock.steps
+            and 0 < config.evaluation.frequency <= config.total_timesteps
+            and not self._logged()
+        ):
             # The first point of the curve: what there is before anything is learned. It is no candidate for the best.
             self.log(self.evaluate(config.evaluation.episodes, stoppable=True).row())
         next_due = due.next
@@ -243,6 +247,13 @@ class Session:
                 self.heed_signal()
             if self._stopped():
                 return
+
+    def _logged(self) -> bool:
+        """Say whether the log has rows: those of an earlier session that failed before its first step."""
+        try:
+            return self.folder.metrics.stat().st_size > 0
+        except OSError:
+            return False
 
     def _stopped(self) -> bool:
         return self.stop_reason is not None

@@ -196,6 +196,8 @@ def load_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
     """Read a checkpoint, or the newest (or ``best``) one of a run folder, without locking the run."""
     path, is_run = locate(path)
     if not is_run:
+        if best:
+            raise ConfigError(f"--best: goes with a run folder; {path} is one checkpoint")
         return read_any(path)
     if best:
         hinted = read_hint(path / "checkpoints", "best")

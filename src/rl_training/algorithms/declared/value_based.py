@@ -64,8 +64,8 @@ class MemorylessConfig(QLearningConfig):
     train_freq: Count = 1
     target_update_interval: Count = 1
     tau: Share = 0.01
-    """Share of the online network that the target network takes over at each target update. Where
-    ``target_update_interval`` is given without it, the default is 1: a copy."""
+    """Share of the online network that the target network takes over at each target update. With a
+    ``target_update_interval`` above 1, the default is 1: a copy."""
     noisy: bool = False
     """Explore by learned noise on the weights instead of by epsilon."""
     noisy_sigma: PositiveFloat = 0.5
@@ -75,9 +75,10 @@ class MemorylessConfig(QLearningConfig):
     @classmethod
     def _copy_at_an_interval_of_ones_own(cls, options: Any) -> Any:
         """A slow target suits the default interval only: with 500 steps in between it would hardly move."""
-        if isinstance(options, dict) and "target_update_interval" in options and "tau" not in options:
-            return {**options, "tau": 1.0}
-        return options
+        if not isinstance(options, dict) or "tau" in options:
+            return options
+        default = str(options.get("target_update_interval", 1)) == "1"
+        return options if default else {**options, "tau": 1.0}
 
 
 class QuantileConfig(MemorylessConfig):

@@ -49,9 +49,9 @@ def is_run(source: str) -> bool:
             return False
     except OSError:
         return False
-    if (path / "config.yaml").is_file():
-        return True
     seeds = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir())
+    if (path / "config.yaml").is_file() and not seeds:
+        return True
     if seeds:
         raise ConfigError(f"{path}: holds one run per seed; give one of them, such as {path / seeds[0]}")
     raise ConfigError(f"{path}: not the folder of a run: it has no config.yaml")

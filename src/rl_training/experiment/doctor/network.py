@@ -131,7 +131,7 @@ def _alive(policy: Policy, obs: Array, section: Section) -> None:
         return
     count = sum(p.numel() for network in learner.networks.values() for p in network.parameters())
     section.add(
-        "ok", "network", f"alive on {len(obs)} observations; {count:,} parameters, target networks included"
+        "ok", "network", f"alive on {len(obs)} observations; {count:,} parameters in all of its networks"
     )
 
 

@@ -175,6 +175,8 @@ def newest_video(folder: Path, limit: int) -> Path | None:
     """Return the newest MP4 file in a folder, or in its ``videos``, of at most ``limit`` bytes."""
     found: list[tuple[float, Path]] = []
     for place in (folder, folder / "videos"):
+        if place != folder and place.is_symlink():
+            continue  # what it leads to is none of the run's
         try:
             with os.scandir(place) as entries:
                 for entry in itertools.islice(entries, _MOST_FILES):
@@ -182,7 +184,7 @@ def newest_video(folder: Path, limit: int) -> Path | None:
                         status = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= limit:
                             found.append((status.st_mtime, place / entry.name))
-        except OSError:  # noqa: PERF203 - one of two folders, which may not be there
+        except OSError:
             continue
     return next((path for _, path in sorted(found, reverse=True) if _is_mp4(path)), None)
 
