@@ -308,3 +308,10 @@ def test_importing_does_not_load_matplotlib_and_plotting_does_not_load_pyplot(tm
     command = [sys.executable, "-c", script, str(metrics), str(tmp_path / "curve.png")]
     subprocess.run(command, check=True)
     assert (tmp_path / "curve.png").exists()
+
+
+@pytest.mark.parametrize("row", [{"step": 10**400}, {"step": 1, "eval/mean_reward": -(10**400)}])
+def test_numbers_out_of_range_are_one_line(tmp_path: Path, row: dict[str, int]) -> None:
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(RLTrainingError, match=r"metrics\.jsonl:1: a number out of range$"):
+        curves.read_metrics(tmp_path / "metrics.jsonl")

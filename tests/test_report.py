@@ -22,6 +22,7 @@ from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.report import page
 from rl_training.experiment.report.page import add_report, make_report
 from rl_training.experiment.report.runs import newest_video
+from rl_training.experiment.report.settings import flat
 from rl_training.statistics import bootstrap_interval, iqm
 
 Cli = Callable[..., Any]
@@ -431,3 +432,10 @@ def test_a_linked_folder_of_videos_is_none_of_the_run_s(tmp_path: Path) -> None:
     (run / "videos").unlink()
     elsewhere.rename(run / "videos")
     assert newest_video(run, 10_000) == run / "videos" / "private.mp4"
+
+
+def test_numbers_that_python_does_not_write_are_named_as_such() -> None:
+    assert flat({"algo": 16**5000, "env": {"id": "x"}}) == {
+        "algo": "a number too long to show",
+        "env.id": "x",
+    }

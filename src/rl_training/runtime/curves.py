@@ -78,6 +78,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             raise RLTrainingError(f"{path}:{number}: not a JSON object") from error
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             raise RLTrainingError(f"{path}:{number}: not a JSON object with an integer 'step'")
+        if any(isinstance(value, int) and abs(value) >= 2**63 for value in record.values()):
+            raise RLTrainingError(f"{path}:{number}: a number out of range")
         records.append(record)
     return records
 

@@ -62,8 +62,15 @@ def flat(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str,
         if isinstance(value, Mapping) and value and depth < 8:
             found |= flat(value, f"{prefix}{key}.", depth + 1)
         else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[f"{prefix}{key}"] = value if isinstance(value, str) else _as_json(value)
     return found
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except ValueError:  # Python writes no whole numbers of more than 4,300 digits
+        return "a number too long to show"
 
 
 def _cut(text: str) -> str:
