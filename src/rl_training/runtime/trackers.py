@@ -14,6 +14,7 @@ import re
 import secrets
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -64,7 +65,7 @@ def _read_names(folder: RunFolder) -> dict[str, str]:
     return {key: value for key, value in pairs if isinstance(value, str) and _NAME.fullmatch(value)}
 
 
-class Tracker:
+class Tracker(ABC):
     """A logger that hands rows on; ``name`` is what the tracker calls the run."""
 
     name: str
@@ -79,11 +80,11 @@ class Tracker:
         with _as_tracker_error():
             self._close()
 
-    def _write(self, step: int, row: dict[str, float]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, step: int, row: dict[str, float]) -> None: ...
 
-    def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _close(self) -> None: ...
 
 
 class WandbLogger(Tracker):
