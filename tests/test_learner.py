@@ -44,6 +44,7 @@ def make(**networks: nn.Module) -> Plain:
 
 
 def test_a_network_with_modes_is_in_training_only_while_it_learns() -> None:
+    torch.manual_seed(0)  # whatever state an earlier test has left
     network = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     learner = make(online=network)
     outside = torch.get_rng_state()
